@@ -1,0 +1,98 @@
+"""The command line: one table of commands, one file a command.
+
+Each command module has ``add_arguments(parser)`` and ``run(args) -> int``. Only the module of the
+chosen command is imported, and heavy imports stand inside its ``run``, so that ``--help`` is quick.
+stdout carries the product, stderr the talk. Every :class:`~gpuscope.errors.GpuscopeError` ends here
+as one sentence and its exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from gpuscope import errors
+from gpuscope._version import __version__
+
+COMMANDS = (
+    ("run", "record a benchmark, or your own program, and say what overlapped"),
+    ("analyze", "measure the overlap in a trace"),
+    ("view", "show a trace or a run in the browser"),
+    ("demo", "show a shipped trace in the browser: no GPU needed"),
+    ("list", "list the benchmarks and the analyzers"),
+    ("doctor", "check what gpuscope needs on this machine, and how to get it"),
+)
+"""Command name and summary, in the order of the help. The module is ``gpuscope.cli.NAME``."""
+
+_DESCRIPTION = "See whether GPU copies, kernels and communication really ran at the same time."
+_EPILOG = """\
+start here:
+  gpuscope demo                      the page, on a trace recorded on a GPU: needs none itself
+  gpuscope doctor                    what is installed, what is missing
+  gpuscope run --nsys streams        record the classic experiment and get the verdicts
+  gpuscope run --nsys -- ./a.out     the same for your program
+  gpuscope analyze report.nsys-rep   figures and verdicts of a trace you have
+
+exit codes: 0 done, 1 failed, 2 usage, 3 tool or GPU missing, 4 expectation not met,
+5 cannot judge, 130 interrupted
+"""
+
+
+def command_module(name: str) -> ModuleType:
+    """Import the module of the command `name`."""
+    return importlib.import_module(f"gpuscope.cli.{name}")
+
+
+def _help() -> str:
+    rows = "".join(f"  {name:<10} {summary}\n" for name, summary in COMMANDS)
+    return (
+        f"usage: gpuscope COMMAND [options]\n\n{_DESCRIPTION}\n\ncommands:\n{rows}"
+        "\n  gpuscope COMMAND --help    what a command does and takes\n"
+        f"  gpuscope --version         {__version__}\n\n{_EPILOG}"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (default ``sys.argv[1:]``) and return the exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in {"-h", "--help", "help"}:
+        print(_help(), end="")
+        return 0
+    if argv[0] in {"-V", "--version"}:
+        print(f"gpuscope {__version__}")
+        return 0
+    name = argv[0]
+    try:
+        if name not in dict(COMMANDS):
+            raise errors.UsageError(_unknown(name))
+        module = command_module(name)
+        parser = argparse.ArgumentParser(
+            prog=f"gpuscope {name}",
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        module.add_arguments(parser)
+        return int(module.run(parser.parse_args(argv[1:])))
+    except errors.GpuscopeError as error:
+        print(f"gpuscope: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("gpuscope: interrupted", file=sys.stderr)
+        return errors.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not an error, and nothing more to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _unknown(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, [command for command, _ in COMMANDS], n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"there is no command {name!r}.{hint} `gpuscope --help` lists them."
