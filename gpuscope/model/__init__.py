@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""What a trace holds and what an analysis says: plain data, no computing and no files."""

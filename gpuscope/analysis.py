@@ -1,0 +1,99 @@
+"""What an analyzer is, the check of what it needs, and running several on one trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from gpuscope.model.result import Abstention, Analysis, Result, TraceSummary
+from gpuscope.model.trace import Trace
+
+RatioLimits = Mapping[tuple[str, str, str], float | None]
+"""(range, a, b), a < b, to the largest overlap ratio the schedule allows; None: not judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for; every analyzer takes what concerns it."""
+
+    ranges: tuple[str, ...] = ()
+    """Range names or globs to report; empty: all."""
+    domains: tuple[str, ...] = ()
+    """NVTX domains to report; empty: all. The default domain is the empty name."""
+    window_ns: tuple[int, int] | None = None
+    """Clip the device scopes to [start, end) on the trace's clock."""
+    by_path: bool = False
+    """Report ranges by nesting path instead of by name."""
+    attribute: str = "thread"
+    """``thread`` or ``process``: whose launches in a range's window belong to it."""
+    instances: bool = False
+    """Report every instance's scope too."""
+    ratio_limits: RatioLimits = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Analyzer:
+    """One analyzer: what it is called, what it needs, and the function that runs it."""
+
+    name: str
+    """File name with ``-`` for ``_``, CLI name and heading in the docs."""
+    summary: str
+    """One line for ``gpuscope list``."""
+    needs: tuple[str, ...]
+    """Names of the tables of the trace it cannot do without, such as ``operations``."""
+    run: Callable[[Trace, Options], Result]
+
+
+_TABLE_MEANING = {
+    "operations": "no GPU activity table (record with -t cuda)",
+    "api": "no CUDA API calls (record with -t cuda)",
+    "ranges": "no NVTX ranges (record with -t nvtx, and annotate the program)",
+    "mpi": "no MPI calls (record with -t mpi)",
+    "syncs": "no synchronization records",
+    "event_records": "no CUDA event records",
+    "kernel_configs": "no launch configurations of kernels",
+}
+
+
+def missing_tables(analyzer: Analyzer, trace: Trace) -> str | None:
+    """Say what `trace` lacks for `analyzer`, or return None when it has all."""
+    missing = [need for need in analyzer.needs if getattr(trace, need) is None]
+    return "; ".join(_TABLE_MEANING[need] for need in missing) or None
+
+
+def run_all(trace: Trace, analyzers: Sequence[Analyzer], options: Options) -> Analysis:
+    """Run `analyzers` on `trace`; one that lacks a table abstains with the reason.
+
+    Findings are ordered by what they would save, the unknown last.
+    """
+    results = []
+    abstained = []
+    for analyzer in analyzers:
+        reason = missing_tables(analyzer, trace)
+        if reason is None:
+            results.append(analyzer.run(trace, options))
+        else:
+            abstained.append(Abstention(analyzer.name, reason))
+    findings = sorted(
+        chain.from_iterable(result.findings for result in results),
+        key=lambda finding: (finding.severity != "warning", -(finding.saving_ns or 0)),
+    )
+    return Analysis(
+        trace=TraceSummary(
+            path=trace.path,
+            format=trace.format,
+            tool_version=trace.tool_version,
+            duration_ns=trace.duration_ns,
+            operations=0 if trace.operations is None else len(trace.operations),
+            damaged=sum(trace.damaged.values()),
+            lost_records=trace.lost_records,
+            notes=trace.notes,
+        ),
+        devices=tuple(chain.from_iterable(result.devices for result in results)),
+        ranges=tuple(chain.from_iterable(result.ranges for result in results)),
+        links=tuple(chain.from_iterable(result.links for result in results)),
+        link_pairs=tuple(chain.from_iterable(result.link_pairs for result in results)),
+        findings=tuple(findings),
+        abstained=(*abstained, *chain.from_iterable(result.abstained for result in results)),
+    )

@@ -1,0 +1,266 @@
+"""What an analysis says: frozen dataclasses that mirror the JSON contract key by key.
+
+Times are integer nanoseconds, ratios run from 0 to 1, and what does not apply is None. The fields
+and their order are the keys of ``gpuscope analyze --json``; `gpuscope.model.codec` does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFigures:
+    """Figures of one class in a scope."""
+
+    count: int
+    work_ns: int
+    """Sum of the durations."""
+    busy_ns: int
+    """Length of the union."""
+    exposed_ns: int | None
+    """Busy time that lies under no kernel; None for kernels themselves."""
+    bytes: int
+    streams: int
+    """Number of distinct (context, stream)."""
+    transfer_ns: int | None = None
+    """Communication kernels: the time their data took; None when it cannot be told."""
+    wait_ns: int | None = None
+    """Communication kernels: the time they waited for their peers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairFigures:
+    """Overlap of two classes in a scope, ``a < b``."""
+
+    a: str
+    b: str
+    overlap_ns: int | None
+    overlap_ratio: float | None
+    """overlap / min(busy a, busy b)."""
+    ratio_limit: float | None
+    """Largest ratio that the schedule allows; None: not judged."""
+    rho: float | None
+    """min(1, overlap_ratio / ratio_limit)."""
+    hidden_ratio_a: float | None
+    hidden_ratio_b: float | None
+    a_under_any_b_ns: int | None
+    b_under_any_a_ns: int | None
+    uncertainty_ns: int | None
+    verdict: str
+    """overlapped, pipelined, partial, serialized, immaterial or inconclusive."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The time during which exactly `classes` were active; none of them is idle time."""
+
+    classes: tuple[str, ...]
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClassConcurrency:
+    """How many operations of one class ran at once."""
+
+    mean: float | None
+    """work / busy."""
+    peak: int
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """How many streams were active at once."""
+
+    streams_ns: Mapping[str, int]
+    """Time with exactly k streams active, by ``str(k)``, k from 1."""
+    peak: int
+    classes: Mapping[str, ClassConcurrency]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """All figures of one (process, device) over one stretch of work."""
+
+    span_ns: int
+    busy_ns: int
+    idle_ns: int
+    serial_ns: int
+    bound_ns: int
+    """The largest engine busy: a floor if the chunks are independent."""
+    schedule_bound_ns: int | None
+    overlap_efficiency: float | None
+    efficiency_note: str | None
+    classes: Mapping[str, ClassFigures]
+    pairs: tuple[PairFigures, ...]
+    partition: tuple[Part, ...]
+    concurrency: Concurrency
+
+    def pair(self, a: str, b: str) -> PairFigures | None:
+        """Return the pair of two classes in either order, or None when one is absent."""
+        wanted = tuple(sorted((a, b)))
+        return next((pair for pair in self.pairs if (pair.a, pair.b) == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResult:
+    """The whole trace, or a window of it, on one device of one process."""
+
+    process: int
+    """Operating-system pid."""
+    rank: int | None
+    device: int
+    name: str | None
+    copy_engines: int | None
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSpread:
+    """How the instances of a range differ in span."""
+
+    median_ns: int
+    mad_ns: int
+    """Median absolute deviation from the median."""
+    min_ns: int
+    max_ns: int
+    outliers: tuple[int, ...]
+    """Numbers (from 0, in order of time) of the instances over 3 scaled MADs from the median."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceResult:
+    """One instance of a range on one device."""
+
+    index: int
+    """Number of the instance among all of its range, in order of time, from 0."""
+    start_ns: int
+    """Start of the instance's first operation, on the trace's clock."""
+    end_ns: int
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """All instances of an NVTX range on one device of one process, summed."""
+
+    name: str
+    path: str | None
+    """``a/b`` with path scopes, else None."""
+    instances: int
+    """Instances with at least one operation on the device."""
+    instances_total: int
+    unattributed_ratio: float | None
+    """Share of the operations launched in the range's windows that are not the range's own."""
+    process: int
+    rank: int | None
+    device: int
+    scope: Scope
+    link_pairs: tuple[LinkPair, ...]
+    spread: InstanceSpread
+    per_instance: tuple[InstanceResult, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Copies from one device to another."""
+
+    process: int
+    src: int
+    dst: int
+    count: int
+    bytes: int
+    work_ns: int
+    busy_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPair:
+    """Overlap of two links of a process, over all its devices; a link is written ``0>1``."""
+
+    process: int
+    a: str
+    b: str
+    overlap_ns: int
+    overlap_ratio: float | None
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause: what was observed, with evidence, and what to do about it."""
+
+    id: str
+    severity: str
+    """``warning`` or ``info``."""
+    process: int | None
+    device: int | None
+    range: str | None
+    claim: str
+    mechanism: str
+    """What the operations waited for, as observed."""
+    removable: str
+    """``yes``, ``if-independent`` or ``unknown``."""
+    evidence: Mapping[str, Any]
+    """Windows, rows and numbers."""
+    advice: str
+    saving_ns: int | None
+    """An upper bound unless removable is ``yes``; None when it cannot be estimated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abstention:
+    """An analyzer that could not look, and why."""
+
+    analyzer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one analyzer found; every analyzer fills the part it knows about."""
+
+    devices: tuple[DeviceResult, ...] = ()
+    ranges: tuple[RangeResult, ...] = ()
+    links: tuple[Link, ...] = ()
+    link_pairs: tuple[LinkPair, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    abstained: tuple[Abstention, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSummary:
+    """What was analyzed."""
+
+    path: str
+    format: str
+    tool_version: str | None
+    duration_ns: int
+    operations: int
+    damaged: int
+    lost_records: int | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The answer of all analyzers about one trace: the JSON contract."""
+
+    trace: TraceSummary
+    devices: tuple[DeviceResult, ...]
+    ranges: tuple[RangeResult, ...]
+    links: tuple[Link, ...]
+    link_pairs: tuple[LinkPair, ...]
+    findings: tuple[Finding, ...]
+    abstained: tuple[Abstention, ...]
+    schema_version: int = field(default=SCHEMA_VERSION)
+
+    def ranges_named(self, name: str) -> tuple[RangeResult, ...]:
+        """Return the entries of the range `name`, one a (process, device)."""
+        return tuple(entry for entry in self.ranges if entry.name == name)

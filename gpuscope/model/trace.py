@@ -1,0 +1,152 @@
+"""The trace: everything read from one report, frozen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuscope.model.classes import CODE, COPY_CLASSES
+from gpuscope.model.tables import (
+    ApiCalls,
+    EventRecords,
+    KernelConfigs,
+    MpiCalls,
+    Operations,
+    Ranges,
+    SyncRecords,
+)
+
+NULL_STREAM = "null"
+BLOCKING = "blocking"
+NON_BLOCKING = "non-blocking"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of the report."""
+
+    pid: int
+    name: str | None
+    rank: int | None
+    """MPI rank, from the data; None when the trace does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread of a process."""
+
+    process: int
+    """Index into Trace.processes."""
+    tid: int
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU as one process sees it."""
+
+    process: int
+    """Index into Trace.processes."""
+    number: int
+    """CUDA device number as recorded."""
+    name: str | None
+    copy_engines: int | None
+    """Number of asynchronous copy engines; None when unknown."""
+    sm_count: int | None
+    hardware: str
+    """Identity of the GPU within the report: equal for two processes on one GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A CUDA stream; (process, device, context, number) is its identity."""
+
+    process: int
+    """Index into Trace.processes."""
+    device: int
+    """Index into Trace.devices."""
+    context: int
+    number: int
+    """Stream id as recorded."""
+    priority: int | None
+    kind: str | None
+    """``null``, ``blocking`` or ``non-blocking``; None when the trace does not say."""
+
+    @property
+    def label(self) -> str:
+        """Short name, such as ``stream 14`` or ``null stream 7``."""
+        return f"null stream {self.number}" if self.kind == NULL_STREAM else f"stream {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One report, read. Arrays must not be written to."""
+
+    path: str
+    format: str
+    """What was read, such as ``nsys-sqlite``."""
+    tool_version: str | None
+    """Version of the tool that captured it, where known; else of the one that exported it."""
+    schema_version: str | None
+    strings: tuple[str, ...]
+    """Names, referred to by index."""
+    processes: tuple[Process, ...]
+    threads: tuple[Thread, ...]
+    devices: tuple[Device, ...]
+    streams: tuple[Stream, ...]
+    operations: Operations | None
+    """None when the report has no GPU table at all."""
+    api: ApiCalls | None = None
+    ranges: Ranges | None = None
+    mpi: MpiCalls | None = None
+    syncs: SyncRecords | None = None
+    event_records: EventRecords | None = None
+    kernel_configs: KernelConfigs | None = None
+    damaged: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Rows dropped, counted by table and reason."""
+    lost_records: int | None = None
+    """Estimate of GPU records that were lost while recording; None when it cannot be told."""
+    start_utc_ns: int | None = None
+    """UTC time of the clock's zero, in ns since 1970; None when not recorded."""
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Captured environment variables that the causes need."""
+    notes: tuple[str, ...] = ()
+    """What the reader noticed: sentences for the user."""
+
+    def rows_of(self, *names: str) -> Operations:
+        """Return the operations of the classes `names`, in order."""
+        operations = self.operations if self.operations is not None else Operations.empty()
+        codes = np.array([CODE[name] for name in names], np.uint8)
+        return operations.take(np.isin(operations.op_class, codes))
+
+    @property
+    def kernels(self) -> Operations:
+        """Compute and communication kernels."""
+        return self.rows_of("kernel", "comm", "fused")
+
+    @property
+    def copies(self) -> Operations:
+        """Copies of every direction."""
+        return self.rows_of(*COPY_CLASSES)
+
+    @property
+    def memsets(self) -> Operations:
+        """Device memory sets."""
+        return self.rows_of("memset")
+
+    @property
+    def duration_ns(self) -> int:
+        """Time from the first operation's start to the last one's end; 0 without operations."""
+        if self.operations is None or not len(self.operations):
+            return 0
+        return int(self.operations.end_ns.max() - self.operations.start_ns[0])
+
+    @property
+    def origin_ns(self) -> int:
+        """Start of the first operation on the trace's clock; 0 without operations."""
+        if self.operations is None or not len(self.operations):
+            return 0
+        return int(self.operations.start_ns[0])
