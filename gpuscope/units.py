@@ -14,7 +14,7 @@ _BYTE_STEPS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
 def format_ns(time_ns: float | None) -> str:
-    """Format a time with three significant digits or more: ``format_ns(1_234_567) == '1.23 ms'``."""
+    """Format a time with three digits: ``format_ns(1_234_567) == "1.23 ms"``."""
     if time_ns is None:
         return "–"
     for step, unit in _TIME_STEPS:
