@@ -1,1 +1,60 @@
-"""See docs/architecture.md."""
+"""Reading a trace: sniff what a file is, and hand it to the reader that knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuscope.errors import TraceError
+from gpuscope.model.classes import ClassRule
+from gpuscope.model.trace import Trace
+
+SQLITE_MAGIC = b"SQLite format 3\x00"
+
+_KNOWN_MAGIC = (
+    (b"PK\x03\x04", "a zip archive"),
+    (b"\x1f\x8b", "a gzip file; unpack it first"),
+    (b"\x7fELF", "a program: record it with `gpuscope run --nsys -- PROGRAM`"),
+    (b"{", "JSON; gpuscope reads reports of Nsight Systems, not Chrome traces"),
+    (b"[", "JSON; gpuscope reads reports of Nsight Systems, not Chrome traces"),
+)
+
+
+def open_trace(path: Path, rules: Sequence[ClassRule] = ()) -> Trace:
+    """Read the SQLite export `path` of an Nsight Systems report.
+
+    Parameters
+    ----------
+    path
+        The file; it is opened read only, and nothing is written to it or beside it.
+    rules
+        Class rules that go before the built-in ones.
+
+    Raises
+    ------
+    TraceError
+        The file is missing, is no such export, or is damaged beyond reading.
+    """
+    from gpuscope.readers import nsys_sqlite
+
+    if not path.exists():
+        msg = f"{path} does not exist."
+        raise TraceError(msg)
+    if path.is_dir():
+        msg = f"{path} is a folder: name a trace, or a run folder that holds trace.sqlite."
+        raise TraceError(msg)
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        msg = f"{path} cannot be read: {error.strerror}."
+        raise TraceError(msg) from None
+    if not head:
+        msg = f"{path} is empty: the export that wrote it was cut off; export the report again."
+        raise TraceError(msg)
+    if head != SQLITE_MAGIC:
+        kind = next((text for magic, text in _KNOWN_MAGIC if head.startswith(magic)), None)
+        what = f"it is {kind}" if kind else "it is neither SQLite nor a report of Nsight Systems"
+        msg = f"{path} is not a trace: {what}."
+        raise TraceError(msg)
+    return nsys_sqlite.read(path, rules)

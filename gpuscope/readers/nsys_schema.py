@@ -1,0 +1,221 @@
+"""What the tables of an Nsight Systems export are called, version by version.
+
+This is the one place that knows about versions: a column that was renamed lists its names, newest
+first; one that a version lacks has a default. Everything else reads :data:`TABLES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+NONE_ID = 4_294_967_295
+"""What some versions write where others write NULL: no stream, no event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """An integer column: the names it has had, and its value where it is NULL or absent."""
+
+    names: tuple[str, ...]
+    default: int | None = None
+    """None: a row without the value is damaged, and a table without the column unreadable."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table: the names it has had, and its columns by the name used here."""
+
+    names: tuple[str, ...]
+    columns: Mapping[str, Column]
+    timed: bool = True
+    """Whether rows have a start and an end in the right order."""
+    open_ended: bool = False
+    """Whether an end may be missing."""
+    where: str = ""
+    """SQL condition on the rows wanted."""
+
+
+def _versions(name: str) -> tuple[str, ...]:
+    return (name, f"{name}_V3", f"{name}_V2")
+
+
+def _columns(*required: str, **optional: int | tuple[int, str]) -> dict[str, Column]:
+    columns = {name: Column((name,)) for name in required}
+    for name, default in optional.items():
+        if isinstance(default, tuple):
+            columns[name] = Column((name, default[1]), default[0])
+        else:
+            columns[name] = Column((name,), default)
+    return columns
+
+
+_PLACE = {"deviceId": 0, "contextId": 0, "streamId": NONE_ID, "correlationId": -1, "globalPid": -1}
+
+KERNEL = TableSpec(
+    _versions("CUPTI_ACTIVITY_KIND_KERNEL"),
+    _columns("start", "end", **_PLACE, shortName=-1, demangledName=-1, graphNodeId=-1),
+)
+KERNEL_CONFIG = TableSpec(
+    _versions("CUPTI_ACTIVITY_KIND_KERNEL"),
+    _columns(
+        "start",
+        "end",
+        gridX=1,
+        gridY=1,
+        gridZ=1,
+        blockX=1,
+        blockY=1,
+        blockZ=1,
+        registersPerThread=0,
+        staticSharedMemory=0,
+        dynamicSharedMemory=0,
+    ),
+)
+MEMCPY = TableSpec(
+    _versions("CUPTI_ACTIVITY_KIND_MEMCPY"),
+    _columns(
+        "start",
+        "end",
+        **_PLACE,
+        bytes=0,
+        copyKind=0,
+        srcKind=-1,
+        dstKind=-1,
+        srcDeviceId=-1,
+        dstDeviceId=-1,
+        migrationCause=-1,
+        graphNodeId=-1,
+    ),
+)
+MEMSET = TableSpec(
+    _versions("CUPTI_ACTIVITY_KIND_MEMSET"),
+    _columns("start", "end", **_PLACE, bytes=0, graphNodeId=-1),
+)
+GRAPH = TableSpec(
+    _versions("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"),
+    _columns("start", "end", **_PLACE, graphId=-1),
+)
+RUNTIME = TableSpec(
+    _versions("CUPTI_ACTIVITY_KIND_RUNTIME"),
+    _columns("start", "end", "globalTid", correlationId=-1, nameId=-1, returnValue=0),
+)
+SYNCHRONIZATION = TableSpec(
+    _versions("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
+    _columns("start", "end", **_PLACE, syncType=0, eventId=-1, eventSyncId=-1),
+)
+CUDA_EVENT = TableSpec(
+    _versions("CUPTI_ACTIVITY_KIND_CUDA_EVENT"),
+    _columns(**_PLACE, eventId=-1, eventSyncId=-1),
+    timed=False,
+)
+NVTX = TableSpec(
+    ("NVTX_EVENTS",),
+    _columns("start", "eventType", end=-1, globalTid=-1, textId=-1, domainId=0, category=-1),
+    open_ended=True,
+    where="eventType IN (59, 60)",
+)
+MPI = tuple(
+    TableSpec(
+        (name,),
+        _columns(
+            "start",
+            "globalTid",
+            end=-1,
+            textId=-1,
+            size=-1,
+            remoteRank=(-1, "rootRank"),
+            commHandle=-1,
+        ),
+        open_ended=True,
+    )
+    for name in (
+        "MPI_P2P_EVENTS",
+        "MPI_COLLECTIVES_EVENTS",
+        "MPI_START_WAIT_EVENTS",
+        "MPI_OTHER_EVENTS",
+    )
+)
+MPI_RANKS = TableSpec(("MPI_RANKS",), _columns("globalTid", "rank"), timed=False)
+STREAM_INFO = TableSpec(
+    ("TARGET_INFO_CUDA_STREAM",),
+    _columns("streamId", "processId", "contextId", priority=0, flag=0),
+    timed=False,
+)
+NULL_STREAM_INFO = (
+    TableSpec(
+        ("TARGET_INFO_CUDA_CONTEXT_INFO",),
+        _columns("processId", "contextId", "nullStreamId"),
+        timed=False,
+    ),
+    TableSpec(
+        ("TARGET_INFO_CUDA_NULL_STREAM",),
+        {
+            "processId": Column(("processId",)),
+            "contextId": Column(("contextId",)),
+            "nullStreamId": Column(("streamId", "nullStreamId")),
+        },
+        timed=False,
+    ),
+)
+DEVICE_INFO = TableSpec(
+    ("TARGET_INFO_CUDA_DEVICE",),
+    _columns("gpuId", "cudaId", "pid"),
+    timed=False,
+)
+
+OPERATION_TABLES = (KERNEL, MEMCPY, MEMSET, GRAPH)
+"""The tables whose rows are operations."""
+
+NVPROF_TABLES = frozenset({"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_MARKER"})
+"""Tables that only databases of nvprof have."""
+
+STREAM_FLAGS = {1: "blocking", 2: "non-blocking", 3: "null"}
+"""CUPTI's stream flags; other values are unknown."""
+
+UVM_HTOD, UVM_DTOH = 11, 12
+"""Copy kinds of unified-memory migrations; 13 is device to device."""
+USER_PREFETCH = 1
+"""Migration cause of a prefetch that the program asked for."""
+
+COPY_KIND_CLASS = {
+    1: "h2d",
+    2: "d2h",
+    3: "h2d",
+    4: "d2h",
+    5: "d2d",
+    6: "d2d",
+    7: "d2d",
+    8: "d2d",
+    9: "h2h",
+    10: "p2p",
+    UVM_HTOD: "uvm",
+    UVM_DTOH: "uvm",
+    13: "uvm",
+}
+"""CUPTI's copy kinds to classes; what more it takes (peers, prefetches) the reader decides."""
+
+ENVIRONMENT_ALLOWED = (
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_MODULE_LOADING",
+    "CUDA_LAUNCH_BLOCKING",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_CTAS",
+    "NCCL_MIN_CTAS",
+    "NCCL_NVLS_ENABLE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "SLURM_PROCID",
+    "SLURM_NTASKS",
+    "RANK",
+    "WORLD_SIZE",
+)
+"""The only environment variables ever taken from a report: numbers and names of algorithms."""
+
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Variables that give the MPI rank, best first."""

@@ -1,0 +1,777 @@
+"""The SQLite export of Nsight Systems: from its tables to a :class:`Trace`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscope.errors import TraceError
+from gpuscope.model.classes import CODE, ClassRule, built_in_rules, rule_for
+from gpuscope.model.tables import (
+    COMMUNICATION,
+    DEVICE_MEMORY_KINDS,
+    PREFETCH,
+    PUSH_POP,
+    STAGED,
+    START_END,
+    ApiCalls,
+    EventRecords,
+    KernelConfigs,
+    MpiCalls,
+    Operations,
+    Ranges,
+    SyncRecords,
+)
+from gpuscope.model.trace import Device, Process, Stream, Thread, Trace
+from gpuscope.readers import nsys_schema as schema
+from gpuscope.readers.database import Database
+
+Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+Columns = dict[str, Int64]
+_Timed = TypeVar("_Timed", Operations, ApiCalls, Ranges, MpiCalls, SyncRecords)
+
+_PROCESS_SHIFT = 24
+"""A globalTid without its 24 thread bits names the process."""
+_PID_MASK = 0xFFFFFF
+_TID_MASK = 0xFFFFFF
+
+_LAUNCH_CALL = re.compile(r"cu(da)?Launch(Cooperative)?Kernel(Ex|ExC|_ptsz)*(_v\d+)?")
+_CAPTURE_BEGIN = re.compile(r"cu(da)?StreamBeginCapture")
+_CAPTURE_END = re.compile(r"cu(da)?StreamEndCapture")
+_VARIABLE = re.compile(rf"\b({'|'.join(schema.ENVIRONMENT_ALLOWED)})=([\w.,:^-]{{0,64}})")
+_MPI_RANK_THREAD = re.compile(r"MPI Rank (\d+)")
+
+_LARGE_LOOKUP = 1 << 26
+"""Largest table, in entries, that a direct lookup may take."""
+
+
+def read(path: Path, rules: Sequence[ClassRule] = ()) -> Trace:
+    """Read the export `path`; `rules` go before the built-in class rules.
+
+    Raises
+    ------
+    TraceError
+        The file is SQLite but no export of Nsight Systems, or damaged beyond reading.
+    """
+    with Database(path) as database:
+        _check_kind(database)
+        return _Assembly(database, (*rules, *built_in_rules())).trace()
+
+
+def _check_kind(database: Database) -> None:
+    if database.tables & schema.NVPROF_TABLES or (
+        "CUPTI_ACTIVITY_KIND_MEMCPY" in database.tables
+        and "_id_" in database.columns("CUPTI_ACTIVITY_KIND_MEMCPY")
+    ):
+        msg = (
+            f"{database.path} was written by nvprof, whose format gpuscope does not read: "
+            "record the program with Nsight Systems (`gpuscope run --nsys -- PROGRAM`)."
+        )
+        raise TraceError(msg)
+    if "StringIds" not in database.tables:
+        msg = (
+            f"{database.path} is SQLite but no export of Nsight Systems: write one with "
+            "`nsys export -t sqlite REPORT.nsys-rep`."
+        )
+        raise TraceError(msg)
+
+
+class _Strings:
+    """The names of a trace: texts and ids of StringIds to one index."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._index: dict[str, int] = {}
+
+    def add(self, text: str) -> int:
+        index = self._index.get(text)
+        if index is None:
+            index = self._index[text] = len(self.texts)
+            self.texts.append(text)
+        return index
+
+
+class _Identities:
+    """Keys met in the data, numbered in order of first use."""
+
+    def __init__(self) -> None:
+        self.keys: list[tuple[int, ...]] = []
+        self._index: dict[tuple[int, ...], int] = {}
+
+    def number(self, key: tuple[int, ...]) -> int:
+        index = self._index.get(key)
+        if index is None:
+            index = self._index[key] = len(self.keys)
+            self.keys.append(key)
+        return index
+
+    def number_all(self, *columns: Int64) -> Int32:
+        """Return the number of each row's tuple; new tuples are numbered in sorted order."""
+        codes, keys = factorize(*columns)
+        numbers = np.array([self.number(key) for key in keys], np.int32)
+        return numbers[codes] if len(keys) else np.empty(0, np.int32)
+
+
+def factorize(*columns: Int64) -> tuple[Int64, list[tuple[int, ...]]]:
+    """Return the code of each row's tuple and the sorted distinct tuples.
+
+    Columns of shape (n,); the codes have shape (n,) and index the tuples.
+    """
+    if not len(columns[0]):
+        return np.empty(0, np.int64), []
+    combined = np.zeros(len(columns[0]), np.int64)
+    size = 1
+    for column in columns:
+        low, high = int(column.min()), int(column.max())
+        extent = high - low + 1
+        if size * extent > _LARGE_LOOKUP:
+            values, part = np.unique(column, return_inverse=True)
+            extent = len(values)
+        else:
+            part = column - low
+        if size * extent > _LARGE_LOOKUP:
+            combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
+            size = int(combined.max()) + 1
+        combined = combined * extent + part
+        size *= extent
+    if size <= _LARGE_LOOKUP:
+        present = np.zeros(size, np.bool_)
+        present[combined] = True
+        codes = (np.cumsum(present) - 1)[combined]
+        count = int(present.sum())
+    else:
+        distinct, codes = np.unique(combined, return_inverse=True)
+        count = len(distinct)
+    first = np.empty(count, np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    keys = [tuple(int(column[row]) for column in columns) for row in first]
+    return codes, keys
+
+
+class _Assembly:
+    """Builds one trace; every method turns one table of the export into one of ours."""
+
+    def __init__(self, database: Database, rules: Sequence[ClassRule]) -> None:
+        self.database = database
+        self.rules = rules
+        self.strings = _Strings()
+        self.processes = _Identities()
+        self.threads = _Identities()
+        self.devices = _Identities()
+        self.streams = _Identities()
+        self.notes: list[str] = []
+
+    def trace(self) -> Trace:
+        raw_api = self.database.fetch(schema.RUNTIME)
+        raw_operations = [self.database.fetch(spec) for spec in schema.OPERATION_TABLES]
+        raw_ranges = self.database.fetch(schema.NVTX)
+        raw_mpi = [table for spec in schema.MPI if (table := self.database.fetch(spec))]
+        raw_syncs = self.database.fetch(schema.SYNCHRONIZATION)
+        raw_events = self.database.fetch(schema.CUDA_EVENT)
+        self._load_strings([raw_api, *raw_operations, raw_ranges, *raw_mpi])
+
+        # Processes are numbered from the GPU work first, so that these come first in every list.
+        api = self._api(raw_api)
+        self._api_rows = _rows_by_correlation(api)
+        operations = self._operations(raw_operations)
+        ranges = self._ranges(raw_ranges)
+        if operations is not None and api is not None and ranges is not None:
+            _mark_nccl_copies(operations, api, ranges, self.strings.texts)
+        mpi = self._mpi(raw_mpi)
+        syncs = self._syncs(raw_syncs)
+        event_records = self._event_records(raw_events)
+        environment = self._environment()
+        tool, schema_version = self._versions()
+        threads = self._threads()
+        return Trace(
+            path=str(self.database.path),
+            format="nsys-sqlite",
+            tool_version=tool,
+            schema_version=schema_version,
+            processes=self._processes(threads, environment),
+            threads=threads,
+            devices=self._devices(),
+            streams=self._streams(),
+            operations=operations,
+            api=api,
+            ranges=ranges,
+            mpi=mpi,
+            syncs=syncs,
+            event_records=event_records,
+            kernel_configs=self._kernel_configs(raw_operations[0], operations),
+            strings=tuple(self.strings.texts),
+            damaged=dict(self.database.damaged),
+            lost_records=_lost_records(operations, api, self.strings.texts),
+            start_utc_ns=self._start_utc_ns(),
+            environment=environment,
+            notes=tuple(self.notes),
+        )
+
+    # Strings
+
+    def _load_strings(self, tables: Iterable[Columns | None]) -> None:
+        ids = [
+            np.unique(table[column])
+            for table in tables
+            if table is not None
+            for column in ("shortName", "demangledName", "nameId", "textId")
+            if column in table
+        ]
+        wanted = np.unique(np.concatenate(ids)) if ids else np.empty(0, np.int64)
+        self._texts = self.database.strings("StringIds", wanted)
+
+    def _name_index(self, ids: Int64, missing: str = "?") -> Int32:
+        """Turn ids of StringIds into indices of our strings."""
+        distinct, codes = np.unique(ids, return_inverse=True)
+        index = [
+            self.strings.add(self._texts.get(int(value), missing)) for value in distinct.tolist()
+        ]
+        return np.array(index, np.int32)[codes] if len(index) else np.empty(0, np.int32)
+
+    # Identity
+
+    def _process_of(self, global_ids: Int64) -> Int32:
+        return self.processes.number_all(global_ids >> _PROCESS_SHIFT)
+
+    def _thread_of(self, global_tids: Int64) -> tuple[Int32, Int32]:
+        """Return (process, thread) indices of each globalTid."""
+        codes, keys = factorize(global_tids)
+        process = [self.processes.number((tid >> _PROCESS_SHIFT,)) for (tid,) in keys]
+        thread = [
+            self.threads.number((number, tid & _TID_MASK))
+            for number, (tid,) in zip(process, keys, strict=True)
+        ]
+        if not keys:
+            return np.empty(0, np.int32), np.empty(0, np.int32)
+        return np.array(process, np.int32)[codes], np.array(thread, np.int32)[codes]
+
+    def _stream_of(self, process: Int32, table: Columns) -> Int32:
+        """Return the stream index of each row, -1 where it names none; numbers the devices too."""
+        none = table["streamId"] == schema.NONE_ID
+        codes, keys = factorize(
+            process.astype(np.int64), table["deviceId"], table["contextId"], table["streamId"]
+        )
+        numbers = []
+        for owner, device, context, stream in keys:
+            device_index = self.devices.number((owner, device))
+            numbers.append(self.streams.number((owner, device_index, context, stream)))
+        if not numbers:
+            return np.empty(0, np.int32)
+        index = np.array(numbers, np.int32)[codes]
+        index[none] = -1
+        return index
+
+    # Tables
+
+    def _api(self, raw: Columns | None) -> ApiCalls | None:
+        if raw is None:
+            return None
+        process, thread = self._thread_of(raw["globalTid"])
+        return _sorted(
+            ApiCalls(
+                start_ns=raw["start"],
+                end_ns=raw["end"],
+                process=process,
+                thread=thread,
+                correlation=raw["correlationId"],
+                name=self._name_index(raw["nameId"]),
+                result=raw["returnValue"].astype(np.int32),
+            )
+        )
+
+    def _operations(self, tables: Sequence[Columns | None]) -> Operations | None:
+        if all(table is None for table in tables):
+            return None
+        kernel, memcpy, memset, graph = tables
+        parts = [
+            build(table)
+            for build, table in (
+                (self._kernels, kernel),
+                (self._copies, memcpy),
+                (self._memsets, memset),
+                (self._graphs, graph),
+            )
+            if table is not None
+        ]
+        joined = Operations(
+            **{
+                name: np.concatenate([getattr(part, name) for part in parts])
+                for name in parts[0].columns()
+            }
+        )
+        return _sorted(joined)
+
+    def _common(self, raw: Columns, op_class: npt.NDArray[np.uint8], name: Int32) -> Operations:
+        process = self._process_of(raw["globalPid"])
+        stream = self._stream_of(process, raw)
+        device_of_stream = np.array([key[1] for key in self.streams.keys], np.int32)
+        count = len(raw["start"])
+        none32 = np.full(count, -1, np.int32)
+        none8 = np.full(count, -1, np.int8)
+        return Operations(
+            start_ns=raw["start"],
+            end_ns=raw["end"],
+            op_class=op_class,
+            process=process,
+            device=device_of_stream[stream] if count else none32,
+            stream=stream,
+            correlation=raw["correlationId"],
+            launch=self._launch_of(process, raw["correlationId"]),
+            name=name,
+            size_bytes=raw.get("bytes", np.zeros(count, np.int64)),
+            src_device=raw["srcDeviceId"].astype(np.int32) if "srcDeviceId" in raw else none32,
+            dst_device=raw["dstDeviceId"].astype(np.int32) if "dstDeviceId" in raw else none32,
+            src_kind=raw["srcKind"].astype(np.int8) if "srcKind" in raw else none8,
+            dst_kind=raw["dstKind"].astype(np.int8) if "dstKind" in raw else none8,
+            flags=np.zeros(count, np.uint8),
+            graph_node=raw.get("graphNodeId", np.full(count, -1, np.int64)),
+        )
+
+    def _kernels(self, raw: Columns) -> Operations:
+        ids = np.where(raw["shortName"] >= 0, raw["shortName"], raw["demangledName"])
+        name = self._name_index(ids)
+        class_of_name = np.full(len(self.strings.texts), CODE["kernel"], np.uint8)
+        for index in np.unique(name).tolist():
+            rule = rule_for(self.strings.texts[index], self.rules)
+            if rule is not None:
+                class_of_name[index] = CODE[rule.op_class]
+        return self._common(raw, class_of_name[name], name)
+
+    def _copies(self, raw: Columns) -> Operations:
+        kind = raw["copyKind"]
+        class_of_kind = np.full(max(schema.COPY_KIND_CLASS) + 1, CODE["d2d"], np.uint8)
+        for value, class_name in schema.COPY_KIND_CLASS.items():
+            class_of_kind[value] = CODE[class_name]
+        known = np.isin(kind, list(schema.COPY_KIND_CLASS))
+        if not known.all():
+            self.notes.append(f"{int((~known).sum())} copies are of a kind unknown here: left out")
+            raw = {name: column[known] for name, column in raw.items()}
+            kind = raw["copyKind"]
+        op_class = class_of_kind[kind]
+        flags = np.zeros(len(kind), np.uint8)
+
+        peers = (
+            (kind == 8)
+            & (raw["srcDeviceId"] >= 0)
+            & (raw["dstDeviceId"] >= 0)
+            & (raw["srcDeviceId"] != raw["dstDeviceId"])
+        )
+        staged = (
+            np.isin(kind, (1, 2))
+            & np.isin(raw["srcKind"], DEVICE_MEMORY_KINDS)
+            & np.isin(raw["dstKind"], DEVICE_MEMORY_KINDS)
+        )
+        op_class[peers | staged] = CODE["p2p"]
+        flags[staged] |= STAGED
+        # The transfer's bytes count once: on the leg that arrives.
+        size = np.where(staged & (kind == 2), 0, raw["bytes"])
+
+        asked_for = raw["migrationCause"] == schema.USER_PREFETCH
+        op_class[asked_for & (kind == schema.UVM_HTOD)] = CODE["h2d"]
+        op_class[asked_for & (kind == schema.UVM_DTOH)] = CODE["d2h"]
+        flags[asked_for & np.isin(kind, (schema.UVM_HTOD, schema.UVM_DTOH))] |= PREFETCH
+
+        labels = {code: self.strings.add(f"{name.upper()} copy") for name, code in CODE.items()}
+        label_of_class = np.array([labels[code] for code in range(len(CODE))], np.int32)
+        operations = self._common({**raw, "bytes": size}, op_class, label_of_class[op_class])
+        operations.flags[:] = flags
+        return operations
+
+    def _memsets(self, raw: Columns) -> Operations:
+        return self._uniform(raw, "memset", "memset")
+
+    def _graphs(self, raw: Columns) -> Operations:
+        return self._uniform(raw, "graph", "CUDA graph")
+
+    def _uniform(self, raw: Columns, op_class: str, label: str) -> Operations:
+        count = len(raw["start"])
+        return self._common(
+            raw,
+            np.full(count, CODE[op_class], np.uint8),
+            np.full(count, self.strings.add(label), np.int32),
+        )
+
+    def _kernel_configs(
+        self, raw_kernels: Columns | None, operations: Operations | None
+    ) -> KernelConfigs | None:
+        raw = self.database.fetch(schema.KERNEL_CONFIG)
+        if raw is None or raw_kernels is None or operations is None:
+            return None
+        rows = np.flatnonzero(
+            np.isin(operations.op_class, [CODE[c] for c in ("kernel", "comm", "fused", "gate")])
+        )
+        # Both lists hold the same kernels; sorting both the same way brings them together.
+        order = np.lexsort((raw["end"], raw["start"]))
+        return KernelConfigs(
+            operation=rows,
+            grid_blocks=(raw["gridX"] * raw["gridY"] * raw["gridZ"])[order],
+            block_threads=(raw["blockX"] * raw["blockY"] * raw["blockZ"])[order].astype(np.int32),
+            registers_per_thread=raw["registersPerThread"][order].astype(np.int32),
+            shared_bytes=(raw["staticSharedMemory"] + raw["dynamicSharedMemory"])[order],
+        )
+
+    def _ranges(self, raw: Columns | None) -> Ranges | None:
+        if raw is None:
+            return None
+        process, thread = self._thread_of(raw["globalTid"])
+        count = len(process)
+        ranges = Ranges(
+            start_ns=raw["start"],
+            end_ns=raw["end"],
+            kind=np.where(raw["eventType"] == 60, START_END, PUSH_POP).astype(np.uint8),
+            process=process,
+            thread=thread,
+            domain=self._domains(process, raw["domainId"]),
+            category=raw["category"],
+            name=self._range_names(raw),
+            size_bytes=np.full(count, -1, np.int64),
+            peer=np.full(count, -1, np.int32),
+        )
+        return _sorted(ranges)
+
+    def _range_names(self, raw: Columns) -> Int32:
+        """Names by ``textId``, or by the ``text`` that unregistered ranges carry themselves."""
+        by_id = self._name_index(raw["textId"], missing="")
+        if "text" not in self.database.columns("NVTX_EVENTS"):
+            return by_id
+        spec = schema.NVTX
+        own = self.database.rows(
+            f"SELECT start, eventType, globalTid, text FROM NVTX_EVENTS "
+            f"WHERE {spec.where} AND text IS NOT NULL"
+        )
+        if not own:
+            return by_id
+        names: dict[tuple[Any, ...], list[int]] = {}
+        for *key, text in own:
+            names.setdefault(tuple(key), []).append(self.strings.add(str(text)))
+        for row in np.flatnonzero(raw["textId"] < 0).tolist():
+            pending = names.get(
+                tuple(int(raw[c][row]) for c in ("start", "eventType", "globalTid"))
+            )
+            if pending:
+                by_id[row] = pending.pop(0)
+        return by_id
+
+    def _domains(self, process: Int32, domain_ids: Int64) -> Int32:
+        """Names of the domains, which are numbered per process; the default one is -1."""
+        names: dict[tuple[int, int], int] = {}
+        if {"eventType", "domainId", "globalTid"} <= self.database.columns("NVTX_EVENTS").keys():
+            has_text = "text" in self.database.columns("NVTX_EVENTS")
+            text = "text" if has_text else "NULL"
+            created = self.database.rows(
+                f"SELECT globalTid, domainId, {text}, textId FROM NVTX_EVENTS WHERE eventType = 75"
+            )
+            ids = np.array([row[3] for row in created if isinstance(row[3], int)], np.int64)
+            texts = self.database.strings("StringIds", ids)
+            for tid, domain, own, text_id in created:
+                label = own if own is not None else texts.get(text_id)
+                if label is not None and isinstance(tid, int):
+                    owner = self.processes.number((tid >> _PROCESS_SHIFT,))
+                    names[(owner, int(domain))] = self.strings.add(str(label))
+        codes, keys = factorize(process.astype(np.int64), domain_ids)
+        index = [-1 if domain == 0 else names.get((owner, domain), -1) for owner, domain in keys]
+        return np.array(index, np.int32)[codes] if index else np.empty(0, np.int32)
+
+    def _mpi(self, tables: Sequence[Columns]) -> MpiCalls | None:
+        if not tables:
+            return None
+        raw = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+        ended = raw["end"] >= 0
+        raw = {name: column[ended] for name, column in raw.items()}
+        # A Waitall is recorded once a request: keep one of the rows that are alike.
+        keys = np.stack([raw["start"], raw["end"], raw["globalTid"], raw["textId"]])
+        _, first = np.unique(keys, axis=1, return_index=True)
+        raw = {name: column[np.sort(first)] for name, column in raw.items()}
+        process, thread = self._thread_of(raw["globalTid"])
+        return _sorted(
+            MpiCalls(
+                start_ns=raw["start"],
+                end_ns=raw["end"],
+                process=process,
+                thread=thread,
+                name=self._name_index(raw["textId"]),
+                size_bytes=raw["size"],
+                peer=raw["remoteRank"].astype(np.int32),
+                communicator=raw["commHandle"],
+            )
+        )
+
+    def _syncs(self, raw: Columns | None) -> SyncRecords | None:
+        if raw is None:
+            return None
+        process = self._process_of(raw["globalPid"])
+        return _sorted(
+            SyncRecords(
+                start_ns=raw["start"],
+                end_ns=raw["end"],
+                process=process,
+                stream=self._stream_of(process, raw),
+                correlation=raw["correlationId"],
+                launch=self._launch_of(process, raw["correlationId"]),
+                sync_type=raw["syncType"].astype(np.int32),
+                event=_none_to_minus_one(raw["eventId"]),
+                event_sync=_none_to_minus_one(raw["eventSyncId"]),
+            )
+        )
+
+    def _event_records(self, raw: Columns | None) -> EventRecords | None:
+        if raw is None:
+            return None
+        process = self._process_of(raw["globalPid"])
+        launch = self._launch_of(process, raw["correlationId"])
+        records = EventRecords(
+            process=process,
+            stream=self._stream_of(process, raw),
+            correlation=raw["correlationId"],
+            launch=launch,
+            event=_none_to_minus_one(raw["eventId"]),
+            event_sync=_none_to_minus_one(raw["eventSyncId"]),
+        )
+        return records.take(np.argsort(launch, kind="stable"))
+
+    def _launch_of(self, process: Int32, correlation: Int64) -> Int32:
+        return self._api_rows(process, correlation)
+
+    # Facts
+
+    def _versions(self) -> tuple[str | None, str | None]:
+        """Return (version of the tool, version of the schema), None where not written down."""
+        facts: dict[str, str] = {}
+        for table in ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE"):
+            for record in self.database.records(table, "name", "value"):
+                facts[str(record.get("name"))] = str(record.get("value"))
+        tool = next(
+            (
+                facts[key]
+                for key in ("CAPTURE_PRODUCT_VERSION", "EXPORT_PRODUCT_VERSION")
+                if key in facts
+            ),
+            None,
+        )
+        return tool, facts.get("EXPORT_SCHEMA_VERSION")
+
+    def _start_utc_ns(self) -> int | None:
+        for record in self.database.records("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
+            if isinstance(record["utcEpochNs"], int):
+                return record["utcEpochNs"]
+        return None
+
+    def _environment(self) -> dict[str, str]:
+        """Take the allowed variables, and only these, from the metadata that may hold them."""
+        found: dict[str, str] = {}
+        for table in ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV"):
+            for record in self.database.records(table, "name", "value"):
+                name, value = str(record.get("name")), str(record.get("value"))
+                bare = name.rsplit(":", 1)[-1]
+                if bare in schema.ENVIRONMENT_ALLOWED:
+                    found.setdefault(bare, value[:64])
+                for variable, setting in _VARIABLE.findall(value):
+                    found.setdefault(variable, setting)
+        return found
+
+    def _threads(self) -> tuple[Thread, ...]:
+        names: dict[int, str] = {}
+        texts = self.database.records("ThreadNames", "nameId", "globalTid")
+        ids = np.array([r["nameId"] for r in texts if isinstance(r.get("nameId"), int)], np.int64)
+        by_id = self.database.strings("StringIds", ids)
+        for record in texts:
+            if isinstance(record.get("globalTid"), int) and record.get("nameId") in by_id:
+                names[record["globalTid"]] = by_id[record["nameId"]]
+        return tuple(
+            Thread(
+                process=process,
+                tid=tid,
+                name=names.get((self.processes.keys[process][0] << _PROCESS_SHIFT) | tid),
+            )
+            for process, tid in self.threads.keys
+        )
+
+    def _processes(
+        self, threads: Sequence[Thread], environment: Mapping[str, str]
+    ) -> tuple[Process, ...]:
+        names = {
+            record["globalPid"] >> _PROCESS_SHIFT: str(record["name"])
+            for record in self.database.records("PROCESSES", "globalPid", "name")
+            if isinstance(record.get("globalPid"), int) and record.get("name") is not None
+        }
+        ranks = {
+            int(record["globalTid"]) >> _PROCESS_SHIFT: int(record["rank"])
+            for record in self.database.records("MPI_RANKS", "globalTid", "rank")
+        }
+        for thread in threads:
+            match = _MPI_RANK_THREAD.fullmatch(thread.name or "")
+            if match:
+                ranks.setdefault(self.processes.keys[thread.process][0], int(match[1]))
+        if len(self.processes.keys) == 1 and not ranks:
+            for variable in schema.RANK_VARIABLES:
+                if environment.get(variable, "").isdecimal():
+                    ranks[self.processes.keys[0][0]] = int(environment[variable])
+                    break
+        return tuple(
+            Process(pid=key & _PID_MASK, name=names.get(key), rank=ranks.get(key))
+            for (key,) in self.processes.keys
+        )
+
+    def _devices(self) -> tuple[Device, ...]:
+        gpus = {
+            record["id"]: record
+            for record in self.database.records(
+                "TARGET_INFO_GPU", "id", "name", "asyncEngines", "smCount", "uuid", "cuDevice"
+            )
+            if isinstance(record.get("id"), int)
+        }
+        engines_2020 = {
+            record.get("id"): record.get("numMemcpyEngines")
+            for record in self.database.records("TARGET_INFO_CUDA_GPU", "id", "numMemcpyEngines")
+        }
+        gpu_of: dict[tuple[int, int], int] = {}
+        for row in self.database.records("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
+            if all(isinstance(row.get(key), int) for key in ("gpuId", "cudaId", "pid")):
+                gpu_of[(row["pid"], row["cudaId"])] = row["gpuId"]
+        devices = []
+        for process, number in self.devices.keys:
+            pid = self.processes.keys[process][0] & _PID_MASK
+            gpu = gpu_of.get((pid, number), number)
+            record = gpus.get(gpu, {})
+            engines = record.get("asyncEngines") or engines_2020.get(gpu)
+            devices.append(
+                Device(
+                    process=process,
+                    number=number,
+                    name=record.get("name"),
+                    copy_engines=engines if isinstance(engines, int) and engines > 0 else None,
+                    sm_count=record.get("smCount") or None,
+                    hardware=str(record.get("uuid") or f"gpu {gpu}"),
+                )
+            )
+        return tuple(devices)
+
+    def _streams(self) -> tuple[Stream, ...]:
+        facts: dict[tuple[int, int, int], tuple[int | None, str | None]] = {}
+        for spec in schema.NULL_STREAM_INFO:
+            for pid, context, stream in _tuples(self.database.fetch(spec)):
+                facts[(pid, context, stream)] = (None, "null")
+        info = self.database.fetch(schema.STREAM_INFO)
+        if info is not None:
+            for stream, pid, context, priority, flag in _tuples(info):
+                signed = priority - (1 << 32) if priority >= 1 << 31 else priority
+                known = facts.get((pid, context, stream), (None, None))[1]
+                kind = known or schema.STREAM_FLAGS.get(flag)
+                facts[(pid, context, stream)] = (signed, kind)
+        streams = []
+        for process, device, context, number in self.streams.keys:
+            pid = self.processes.keys[process][0] & _PID_MASK
+            known_priority, kind = facts.get((pid, context, number), (None, None))
+            streams.append(Stream(process, device, context, number, known_priority, kind))
+        return tuple(streams)
+
+
+def _tuples(table: Columns | None) -> list[tuple[int, ...]]:
+    if table is None:
+        return []
+    return list(zip(*(column.tolist() for column in table.values()), strict=True))
+
+
+def _none_to_minus_one(ids: Int64) -> Int64:
+    return np.where(ids == schema.NONE_ID, -1, ids)
+
+
+def _sorted(table: _Timed) -> _Timed:
+    """Sort by (start, end), stable; a table in order is returned as it is."""
+    start, end = table.start_ns, table.end_ns
+    ordered = (start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] >= end[:-1]))
+    return table if ordered.all() else table.take(np.lexsort((end, start)))
+
+
+def _rows_by_correlation(api: ApiCalls | None) -> Callable[[Int32, Int64], Int32]:
+    """Return the lookup from (process, correlation) to the row of the call in `api`, -1 if none.
+
+    Where several calls share an id, the one that started first counts: it is the outermost.
+    """
+    if api is None or not len(api):
+        return lambda process, correlation: np.full(len(process), -1, np.int32)
+    processes = int(api.process.max()) + 1
+    low, high = int(api.correlation.min()), int(api.correlation.max())
+    width = high - low + 1
+    if width * processes <= max(_LARGE_LOOKUP, 4 * len(api)):
+        table = np.full(width * processes, -1, np.int32)
+        slot = api.process.astype(np.int64) * width + (api.correlation - low)
+        table[slot[::-1]] = np.arange(len(api) - 1, -1, -1, dtype=np.int32)
+
+        def look_up(process: Int32, correlation: Int64) -> Int32:
+            inside = (correlation >= max(low, 0)) & (correlation <= high) & (process < processes)
+            slots = process.astype(np.int64) * width + (correlation - low)
+            return np.where(inside, table[np.where(inside, slots, 0)], -1).astype(np.int32)
+
+        return look_up
+
+    order = np.lexsort((np.arange(len(api)), api.correlation, api.process))
+    sorted_process, sorted_id = api.process[order], api.correlation[order]
+    bounds = np.searchsorted(sorted_process, np.arange(processes + 1))
+
+    def search(process: Int32, correlation: Int64) -> Int32:
+        found = np.full(len(process), -1, np.int32)
+        for number in range(processes):
+            mine = np.flatnonzero((process == number) & (correlation >= 0))
+            part = sorted_id[bounds[number] : bounds[number + 1]]
+            if not len(part) or not len(mine):
+                continue
+            at = np.minimum(np.searchsorted(part, correlation[mine]), len(part) - 1)
+            hit = part[at] == correlation[mine]
+            found[mine[hit]] = order[bounds[number] + at[hit]]
+        return found
+
+    return search
+
+
+def _mark_nccl_copies(
+    operations: Operations, api: ApiCalls, ranges: Ranges, strings: Sequence[str]
+) -> None:
+    """Set the COMMUNICATION flag of copies that were launched inside a range of NCCL's domain."""
+    nccl = [index for index, text in enumerate(strings) if text == "NCCL"]
+    calls = ranges.take(np.isin(ranges.domain, nccl) & (ranges.end_ns >= 0))
+    copies = np.flatnonzero((operations.size_bytes > 0) & (operations.launch >= 0))
+    if not len(calls) or not len(copies):
+        return
+    launch = operations.launch[copies]
+    for thread in np.unique(calls.thread).tolist():
+        mine = calls.thread == thread
+        start = calls.start_ns[mine]
+        reach = np.maximum.accumulate(calls.end_ns[mine])
+        at = np.searchsorted(start, api.start_ns[launch], side="right") - 1
+        inside = (
+            (api.thread[launch] == thread)
+            & (at >= 0)
+            & (api.start_ns[launch] < reach[np.maximum(at, 0)])
+        )
+        operations.flags[copies[inside]] |= COMMUNICATION
+
+
+def _lost_records(
+    operations: Operations | None, api: ApiCalls | None, strings: Sequence[str]
+) -> int | None:
+    """Count successful kernel launches that left no record, those under stream capture apart."""
+    if operations is None or api is None:
+        return None
+
+    def calls(pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
+        matching = [index for index, text in enumerate(strings) if pattern.match(text)]
+        return np.isin(api.name, matching)
+
+    launches = np.flatnonzero(calls(_LAUNCH_CALL) & (api.result == 0))
+    begins, ends = calls(_CAPTURE_BEGIN), calls(_CAPTURE_END)
+    for thread in np.unique(api.thread[begins]).tolist():
+        depth = np.cumsum(
+            (begins & (api.thread == thread)).astype(np.int64)
+            - (ends & (api.thread == thread)).astype(np.int64)
+        )
+        launches = launches[~((api.thread[launches] == thread) & (depth[launches] > 0))]
+    recorded = np.zeros(len(api), np.bool_)
+    recorded[operations.launch[operations.launch >= 0]] = True
+    return int((~recorded[launches]).sum())
