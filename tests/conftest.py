@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 REQUIRE_ALL = bool(os.environ.get("GPUSCOPE_REQUIRE_ALL"))
 GOLDEN = Path(__file__).parent / "golden"
+FETCHED_NSYS = Path(__file__).parents[1] / ".tools" / "nsys" / "target-linux-x64" / "nsys"
 
 # A slow machine is no failure of a property.
 hypothesis.settings.register_profile("gpuscope", hypothesis.settings.default, deadline=None)
@@ -90,7 +91,7 @@ def _gpu_count() -> int:
 
 
 def _no_nsys() -> str | None:
-    return None if _find_nsys() else "nsys is missing"
+    return _not_importable("nvtx") if _find_nsys() else "nsys is missing: scripts/fetch_nsys.sh"
 
 
 def _no_browser() -> str | None:
@@ -120,13 +121,14 @@ MISSING: dict[str, Callable[[], str | None]] = {
 
 @functools.cache
 def _find_nsys() -> Path | None:
+    """Find the nsys that gpuscope takes here, or else the one of scripts/fetch_nsys.sh."""
     from gpuscope.errors import MissingError
     from gpuscope.recording import nsys
 
     try:
         return Path(nsys.find().path)
     except MissingError:
-        return None
+        return FETCHED_NSYS if FETCHED_NSYS.exists() else None
 
 
 @pytest.fixture(autouse=True)
@@ -135,11 +137,12 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 
-@pytest.fixture(scope="session")
-def nsys() -> Path:
-    """The nsys of the tests marked `nsys`."""
+@pytest.fixture
+def nsys(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The nsys of the tests marked `nsys`; gpuscope takes it too."""
     found = _find_nsys()
     assert found is not None, "the test lacks the mark nsys"
+    monkeypatch.setenv("NSYS", str(found))
     return found
 
 

@@ -29,11 +29,6 @@ HOMES = {
 """Which parts of the package may import a module that the rest must do without."""
 
 
-def module_names(folder: Path) -> set[str]:
-    """Return the names, with dashes, that the files of a registry's folder stand for."""
-    return {file.stem.replace("_", "-") for file in folder.glob("[!_]*.py")}
-
-
 def imports() -> Iterator[tuple[str, str]]:
     """Yield (part of the package, imported top-level module) for every import there is."""
     for file in PACKAGE.rglob("*.py"):
@@ -51,21 +46,24 @@ def test_top_folder_is_linked_into_the_package(name: str) -> None:
     assert (ROOT / name).is_dir()
 
 
-def test_analyzers_are_registered_under_their_file_names() -> None:
-    names = [analyzer.name for analyzer in analyzers.ANALYZERS]
+@pytest.mark.parametrize(
+    ("names", "folder"),
+    [
+        ([analyzer.name for analyzer in analyzers.ANALYZERS], ROOT / "analyzers"),
+        ([benchmark.name for benchmark in benchmarks.BENCHMARKS], PACKAGE / "benchmarks"),
+    ],
+    ids=["analyzers", "benchmarks"],
+)
+def test_registry_and_folder_agree(names: list[str], folder: Path) -> None:
+    files = {file.stem.replace("_", "-") for file in folder.glob("[!_]*.py")}
 
-    assert set(names) == module_names(ROOT / "analyzers")
-    assert len(names) == len(set(names))
+    assert set(names) == files
+    assert len(names) == len(files)
 
 
 def test_analyzers_cannot_be_imported_from_the_top() -> None:
     with pytest.raises(ImportError, match=r"gpuscope\.analyzers"):
         __import__("analyzers")
-
-
-def test_benchmarks_are_registered_under_their_file_names() -> None:
-    assert set(benchmarks.NAMES) == module_names(PACKAGE / "benchmarks")
-    assert len(benchmarks.NAMES) == len(set(benchmarks.NAMES))
 
 
 def test_public_names() -> None:
