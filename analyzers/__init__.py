@@ -2,3 +2,9 @@
 
 if __name__ != "gpuscope.analyzers":
     raise ImportError("import this package as gpuscope.analyzers")
+
+from gpuscope.analysis import Analyzer
+from gpuscope.analyzers import overlap
+
+ANALYZERS: tuple[Analyzer, ...] = (overlap.ANALYZER,)
+"""Every analyzer, in the order of running; the file is named as the analyzer, with ``_``."""

@@ -1,20 +1,198 @@
-"""Interval arithmetic on many groups at once: pure NumPy, int64 nanoseconds, half open.
+"""Interval arithmetic: pure NumPy, int64 nanoseconds, half open.
 
-A set of intervals is two arrays ``start``, ``end`` of shape (n,), int64, with ``start <= end``.
-*Disjoint* means sorted, non-empty and not touching: what :func:`union` returns.
+A set of intervals is two int64 arrays ``start`` and ``end`` of shape (n,), ``start <= end``.
+*Disjoint* means sorted, none empty, none touching: what :func:`union` returns. ::
 
-The functions with ``group`` work on many independent timelines in one pass. Groups are numbers
-from 0; each group's figures are those that the function would give for its intervals alone. They
-do it by laying the timelines end to end on one axis (:class:`Axis`), so that nothing loops over
-groups or events in Python.
+    rows      ├────┤  ├──┤          0..5  3..8  10..12
+                 ├───┤
+    union     ├──────┤ ├──┤         0..8  10..12
+
+Figures of many independent timelines ("groups") are computed in one pass by laying the timelines
+end to end on one :class:`Axis`, so that nothing loops over groups or events in Python.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Int64 = npt.NDArray[np.int64]
-"""A one-dimensional array of int64."""
+Bool = npt.NDArray[np.bool_]
+Disjoint = tuple[Int64, Int64]
+"""Starts and ends of disjoint intervals."""
+
+_EXACT_FLOAT = 1 << 53
+"""Sums below this are exact in float64, which `np.bincount` uses."""
+
+
+def union(start: Int64, end: Int64) -> Disjoint:
+    """Merge intervals in any order; overlapping and touching ones become one.
+
+    >>> [side.tolist() for side in union(np.array([3, 0, 10]), np.array([8, 5, 12]))]
+    [[0, 10], [8, 12]]
+    """
+    some = end > start
+    start, end = start[some], end[some]
+    if len(start) > 1 and (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    return union_sorted(start, end)
+
+
+def union_sorted(start: Int64, end: Int64) -> Disjoint:
+    """Merge intervals that are sorted by start and not empty."""
+    if not len(start):
+        return start, end
+    reach = np.maximum.accumulate(end)
+    opens = np.empty(len(start), np.bool_)
+    opens[0] = True
+    np.greater(start[1:], reach[:-1], out=opens[1:])
+    first = np.flatnonzero(opens)
+    last = np.append(first[1:], len(start)) - 1
+    return start[first], reach[last]
+
+
+def length(intervals: Disjoint) -> int:
+    """Return the total length of disjoint intervals."""
+    return int((intervals[1] - intervals[0]).sum())
+
+
+def intersect(a: Disjoint, b: Disjoint) -> Disjoint:
+    """Return the time that two disjoint sets share."""
+    edges = coverage((a, b))
+    both = edges.mask == 3
+    return union_sorted(edges.start[both], edges.end[both])
+
+
+def subtract(a: Disjoint, b: Disjoint) -> Disjoint:
+    """Return the time of `a` that `b` does not cover."""
+    edges = coverage((a, b))
+    only = edges.mask == 1
+    return union_sorted(edges.start[only], edges.end[only])
+
+
+def gaps(intervals: Disjoint) -> Disjoint:
+    """Return the time between disjoint intervals, from the first to the last."""
+    start, end = intervals
+    return end[:-1], start[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """A line cut where the set of active parts changes; stretches with none active left out.
+
+    Arrays of shape (n,), sorted; bit i of ``mask`` is set where part i is active.
+    """
+
+    start: Int64
+    end: Int64
+    mask: npt.NDArray[np.uint32]
+
+
+def coverage(parts: Sequence[Disjoint]) -> Coverage:
+    """Cut the line at every boundary of up to 31 disjoint sets and say which cover each piece."""
+    bits = max(1, (len(parts) - 1).bit_length())
+    keys = np.concatenate(
+        [(side << bits) | index for index, part in enumerate(parts) for side in part]
+        or [np.empty(0, np.int64)]
+    )
+    keys.sort(kind="stable")
+    time = keys >> bits
+    toggles = np.left_shift(np.uint32(1), (keys & ((1 << bits) - 1)).astype(np.uint32))
+    mask = np.bitwise_xor.accumulate(toggles) if len(toggles) else toggles
+    keep = (time[1:] > time[:-1]) & (mask[:-1] != 0)
+    return Coverage(time[:-1][keep], time[1:][keep], mask[:-1][keep])
+
+
+def depth(start: Int64, end: Int64) -> tuple[Int64, Int64]:
+    """Return the times at which the number of active intervals changes, and that number after.
+
+    Empty intervals count nowhere. At equal times ends come before starts, so that intervals that
+    touch are not active together. Shapes (m,), with possibly repeated times; the last depth is 0.
+    """
+    some = end > start
+    keys = np.concatenate([end[some] << 1, (start[some] << 1) | 1])
+    keys.sort(kind="stable")
+    return keys >> 1, np.cumsum(((keys & 1) << 1) - 1)
+
+
+class Cover:
+    """Answers how much of any stretch of time each of several disjoint sets covers."""
+
+    def __init__(self, parts: Sequence[Disjoint]) -> None:
+        edges = coverage(parts)
+        size = edges.end - edges.start
+        self._start, self._end = edges.start, edges.end
+        self._active = [(edges.mask >> np.uint32(i)) & np.uint32(1) == 1 for i in range(len(parts))]
+        self._before = [
+            np.concatenate(([0], np.cumsum(np.where(active, size, 0)))) for active in self._active
+        ]
+
+    def within(self, start: Int64, end: Int64) -> list[Int64]:
+        """Return, a set, the time it covers within each [start, end): arrays shaped as these."""
+        low, high = self._locate(start), self._locate(end)
+        return [
+            self._until(part, *high) - self._until(part, *low) for part in range(len(self._before))
+        ]
+
+    def _locate(self, time: Int64) -> tuple[Int64, Int64]:
+        """Return the piece each time lies in or after (-1: before all), and how far into it."""
+        piece = np.searchsorted(self._start, time, side="right") - 1
+        if not len(self._start):
+            return piece, np.zeros_like(time)
+        at = np.maximum(piece, 0)
+        into = np.minimum(time, self._end[at]) - self._start[at]
+        return piece, np.where(piece >= 0, into, 0)
+
+    def _until(self, part: int, piece: Int64, into: Int64) -> Int64:
+        """Return the time that the set covers before the located times."""
+        if not len(self._start):
+            return into
+        active = self._active[part][np.maximum(piece, 0)]
+        return self._before[part][np.maximum(piece, 0)] + np.where(active, into, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Many timelines laid end to end, a free nanosecond apart.
+
+    Attributes
+    ----------
+    shift
+        Shape (groups,): what to add to a group's times to get positions on the axis.
+    begin
+        Shape (groups,), increasing: where each group begins on the axis.
+    """
+
+    shift: Int64
+    begin: Int64
+
+    @classmethod
+    def lay_out(cls, earliest: Int64, latest: Int64) -> Axis:
+        """Lay out groups that live within [earliest, latest]: arrays of shape (groups,)."""
+        sizes = latest - earliest + 1
+        begin = np.cumsum(sizes) - sizes
+        return cls(begin - earliest, begin)
+
+    def group_at(self, position: Int64) -> Int64:
+        """Return the group in which each position lies; positions must be on the axis."""
+        return np.searchsorted(self.begin, position, side="right") - 1
+
+
+def sum_by(values: npt.NDArray[Any], group: npt.NDArray[Any], count: int) -> Int64:
+    """Sum integer `values` by `group`, exactly: shape (count,)."""
+    values = np.asarray(values, np.int64)
+    if not len(values):
+        return np.zeros(count, np.int64)
+    low, high = int(values.min()), int(values.max())
+    if max(abs(low), abs(high)) * len(values) < _EXACT_FLOAT or (
+        low >= 0 and int(values.sum()) < _EXACT_FLOAT
+    ):
+        return np.bincount(group, weights=values, minlength=count).astype(np.int64)
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, group, values)
+    return sums

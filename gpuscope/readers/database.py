@@ -141,7 +141,7 @@ class Database:
             chosen[name] = next((n for n in column.names if n in present), None)
             if chosen[name] is None and column.default is None:
                 msg = (
-                    f"{self.path} is no export of Nsight Systems that gpuscope knows: table {table} "
+                    f"{self.path} is no export of Nsight Systems known here: table {table} "
                     f"has no column {name}."
                 )
                 raise TraceError(msg)

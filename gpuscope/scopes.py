@@ -1,0 +1,454 @@
+"""Which operations belong to which scope: devices, windows and NVTX ranges.
+
+A *scope* is what figures are computed over: one (process, device) over the whole trace, a window of
+it, or an NVTX range. A range has *instances*; each instance on each device is a *group* of
+operations with a timeline of its own. A group belongs to an *entry*, one a (name or path, process,
+device), over which the groups are summed.
+
+Operations belong to a range by their launch: the API call of the same process and correlation id
+starts in [start, end) of the range on the range's thread, or on any thread of the process.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscope.analysis import Options
+from gpuscope.intervals import sum_by
+from gpuscope.model.classes import CODE
+from gpuscope.model.tables import START_END, Operations, Ranges
+from gpuscope.model.trace import Trace
+
+Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+UInt8 = npt.NDArray[np.uint8]
+
+_CHUNK_ROWS = 4_000_000
+"""Memberships (operation, instance) handled at once: bounds the memory that ranges cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activities:
+    """What scopes are made of: the operations but the start gates, and the MPI calls.
+
+    Arrays of shape (n,). An MPI call stands once for each device that its process uses.
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    op_class: UInt8
+    device: Int32
+    """Index into Trace.devices."""
+    stream: Int32
+    """Index into Trace.streams; -1 for MPI calls."""
+    size_bytes: Int64
+    link: Int32
+    """``src * 65536 + dst`` of a peer copy, else -1."""
+    launch_ns: Int64
+    """Start of the launching API call; -1 without one."""
+    launch_thread: Int32
+    """Index into Trace.threads; -1 without a launching call."""
+    operation: Int64
+    """Index into Trace.operations; -1 for MPI calls."""
+
+    @classmethod
+    def of(cls, trace: Trace) -> Activities:
+        """Collect the activities of a trace that has operations."""
+        operations = trace.operations if trace.operations is not None else Operations.empty()
+        kept = np.flatnonzero(operations.op_class != CODE["gate"])
+        if len(kept) < len(operations):
+            operations = operations.take(kept)
+        launch_ns = np.full(len(operations), -1, np.int64)
+        launch_thread = np.full(len(operations), -1, np.int32)
+        if trace.api is not None and len(trace.api):
+            known = operations.launch >= 0
+            if known.all():
+                launch_ns = trace.api.start_ns[operations.launch]
+                launch_thread = trace.api.thread[operations.launch]
+            else:
+                launch_ns[known] = trace.api.start_ns[operations.launch[known]]
+                launch_thread[known] = trace.api.thread[operations.launch[known]]
+        link = np.full(len(operations), -1, np.int32)
+        peer = operations.op_class == CODE["p2p"]
+        link[peer] = operations.src_device[peer] * 65536 + operations.dst_device[peer]
+        gpu = cls(
+            start_ns=operations.start_ns,
+            end_ns=operations.end_ns,
+            op_class=operations.op_class,
+            device=operations.device,
+            stream=operations.stream,
+            size_bytes=operations.size_bytes,
+            link=link,
+            launch_ns=launch_ns,
+            launch_thread=launch_thread,
+            operation=kept,
+        )
+        return gpu if trace.mpi is None or not len(trace.mpi) else gpu._with_mpi(trace)
+
+    def _with_mpi(self, trace: Trace) -> Activities:
+        mpi = trace.mpi
+        assert mpi is not None
+        parts = [self]
+        for device in np.unique(self.device).tolist():
+            mine = np.flatnonzero(mpi.process == trace.devices[device].process)
+            count = len(mine)
+            parts.append(
+                Activities(
+                    start_ns=mpi.start_ns[mine],
+                    end_ns=mpi.end_ns[mine],
+                    op_class=np.full(count, CODE["mpi"], np.uint8),
+                    device=np.full(count, device, np.int32),
+                    stream=np.full(count, -1, np.int32),
+                    size_bytes=np.maximum(mpi.size_bytes[mine], 0),
+                    link=np.full(count, -1, np.int32),
+                    launch_ns=mpi.start_ns[mine],
+                    launch_thread=mpi.thread[mine],
+                    operation=np.full(count, -1, np.int64),
+                )
+            )
+        return Activities(
+            **{
+                name: np.concatenate([getattr(part, name) for part in parts])
+                for name in Activities.__slots__
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one line of a report stands for."""
+
+    device: int
+    """Index into Trace.devices."""
+    name: str | None
+    """Name of the range; None for a device scope."""
+    path: str | None
+    instances_total: int
+    unattributed_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """A batch of groups: the rows of each, sorted by (group, start).
+
+    Attributes
+    ----------
+    rows
+        Shape (m,): indices into the activities.
+    first
+        Shape (g,): where each group begins in `rows`.
+    entry
+        Shape (g,): the entry of each group.
+    instance
+        Shape (g,): index into Trace.ranges of the instance; -1 in device scopes.
+    """
+
+    rows: Int64
+    first: Int64
+    entry: Int64
+    instance: Int64
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def group_of_rows(self) -> Int64:
+        """Return the group of each row: shape (m,)."""
+        sizes = np.diff(np.append(self.first, len(self.rows)))
+        return np.repeat(np.arange(len(self.first)), sizes)
+
+
+def device_groups(activities: Activities) -> tuple[list[Entry], Groups]:
+    """Return one entry and one group for each device on which an operation ran."""
+    on_gpu = activities.operation >= 0
+    devices = np.unique(activities.device[on_gpu])
+    entries = [Entry(int(device), None, None, 1, None) for device in devices]
+    order = np.argsort(activities.device, kind="stable")
+    if (activities.operation < 0).any():
+        order = np.lexsort((activities.start_ns, activities.device))
+    sorted_device = activities.device[order]
+    first = np.searchsorted(sorted_device, devices)
+    return entries, Groups(order, first, np.arange(len(devices)), np.full(len(devices), -1))
+
+
+def clip(activities: Activities, window_ns: tuple[int, int]) -> Activities:
+    """Cut the activities at the edges of a window; those with no time inside fall away."""
+    low, high = window_ns
+    start = np.maximum(activities.start_ns, low)
+    end = np.minimum(activities.end_ns, high)
+    inside = end > start
+    columns = {name: getattr(activities, name)[inside] for name in Activities.__slots__}
+    return Activities(**{**columns, "start_ns": start[inside], "end_ns": end[inside]})
+
+
+class RangeScopes:
+    """The NVTX ranges of a trace as scopes.
+
+    Parameters
+    ----------
+    trace
+        A trace with operations, API calls and ranges.
+    activities
+        Its activities.
+    options
+        Which ranges, by name or by path, and whose launches belong to them.
+    """
+
+    def __init__(self, trace: Trace, activities: Activities, options: Options) -> None:
+        assert trace.ranges is not None
+        self._trace = trace
+        self._activities = activities
+        self._ranges = trace.ranges
+        self._paths = _Paths(trace.ranges, trace.strings) if options.by_path else None
+        chosen = self._chosen(options)
+        by_process = self._ranges.kind[chosen] == START_END
+        if options.attribute == "process":
+            by_process[:] = True
+        threads = _Launches(activities, activities.launch_thread)
+        process_of_device = np.array([d.process for d in trace.devices] or [0], np.int32)
+        owner = process_of_device[activities.device]
+        processes = _Launches(activities, np.where(activities.launch_ns >= 0, owner, -1))
+        self._slices = [
+            (launches, *launches.slices(self._ranges, rows, unit))
+            for launches, rows, unit in (
+                (threads, chosen[~by_process], self._ranges.thread[chosen[~by_process]]),
+                (processes, chosen[by_process], self._ranges.process[chosen[by_process]]),
+            )
+            if len(rows)
+        ]
+        self.entries: list[Entry] = []
+        self._keys = np.empty(0, np.int64)
+        self._find_entries(chosen)
+
+    def _find_entries(self, chosen: Int64) -> None:
+        """List one entry for each label and device with at least one operation."""
+        trace, ranges = self._trace, self._ranges
+        labels = len(self._paths.texts) if self._paths else len(trace.strings)
+        device_count = len(trace.devices)
+        keys = []
+        entries = []
+        for device in np.unique(self._activities.device).tolist():
+            process = trace.devices[device].process
+            of_process = chosen[ranges.process[chosen] == process]
+            total = np.bincount(self._label_of(of_process), minlength=labels)
+            held = _launched_within(self._activities, device, ranges, of_process)
+            within = sum_by(held, self._label_of(of_process), labels)
+            own = np.zeros(labels, np.int64)
+            for launches, instances, low, high in self._slices:
+                counts = launches.count_on(device, low, high)
+                own += sum_by(counts, self._label_of(instances), labels)
+            for label in np.flatnonzero(own).tolist():
+                text = self._paths.texts[label] if self._paths else trace.strings[label]
+                seen = int(within[label])
+                # Launches that two instances of one name share are counted in both.
+                outside = max(0, seen - int(own[label]))
+                keys.append(label * device_count + device)
+                entries.append(
+                    Entry(
+                        device=device,
+                        name=text.rsplit("/", 1)[-1] if self._paths else text,
+                        path=text if self._paths else None,
+                        instances_total=int(total[label]),
+                        unattributed_ratio=outside / seen if seen else None,
+                    )
+                )
+        order = np.argsort(np.array(keys, np.int64))
+        self._keys = np.array(keys, np.int64)[order]
+        self.entries = [entries[i] for i in order.tolist()]
+
+    def _label_of(self, rows: Int64) -> Int64:
+        """Return what entries are made by: the index of the name, or of the path."""
+        return self._paths.number[rows] if self._paths else self._ranges.name[rows].astype(np.int64)
+
+    def _chosen(self, options: Options) -> Int64:
+        ranges, strings = self._ranges, self._trace.strings
+        mask = ranges.end_ns >= 0
+        if options.domains:
+            wanted = [i for i, text in enumerate(strings) if text in options.domains]
+            if "" in options.domains:
+                wanted.append(-1)
+            mask &= np.isin(ranges.domain, wanted)
+        if options.ranges:
+            texts = self._paths.texts if self._paths else strings
+            matching = [i for i, text in enumerate(texts) if matches(text, options.ranges)]
+            mask &= np.isin(self._label_of(np.arange(len(ranges))), matching)
+        return np.flatnonzero(mask)
+
+    def batches(self) -> Iterator[Groups]:
+        """Yield the groups of all instances in batches of bounded size."""
+        for launches, instances, low, high in self._slices:
+            some = high > low
+            instances, low, high = instances[some], low[some], high[some]
+            sizes = high - low
+            batch = (np.cumsum(sizes) - sizes) // _CHUNK_ROWS
+            edges = np.flatnonzero(np.diff(batch, prepend=-1))
+            for begin, stop in zip(edges, [*edges[1:], len(sizes)], strict=True):
+                part = slice(begin, stop)
+                groups = self._groups(launches, instances[part], low[part], sizes[part])
+                if len(groups):
+                    yield groups
+
+    def _groups(self, launches: _Launches, instances: Int64, low: Int64, sizes: Int64) -> Groups:
+        activities = self._activities
+        ends = np.cumsum(sizes)
+        within = np.arange(int(ends[-1])) - np.repeat(ends - sizes, sizes)
+        rows = launches.order[np.repeat(low, sizes) + within]
+        device_count = len(self._trace.devices)
+        key = np.repeat(np.arange(len(instances)), sizes) * device_count + activities.device[rows]
+        order = np.lexsort((activities.start_ns[rows], key))
+        rows, key = rows[order], key[order]
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        # A group of MPI calls alone is no instance: nothing ran on the device.
+        real = np.logical_or.reduceat(activities.operation[rows] >= 0, first)
+        if not real.all():
+            kept = np.repeat(real, np.diff(np.append(first, len(rows))))
+            rows, key = rows[kept], key[kept]
+            first = np.flatnonzero(np.diff(key, prepend=-1))
+        if not len(rows):
+            return Groups(rows, first, first, first)
+        instance = instances[key[first] // device_count]
+        device = (key[first] % device_count).astype(np.int64)
+        return Groups(rows, first, self._entries_of(instance, device), instance)
+
+    def _entries_of(self, instance: Int64, device: Int64) -> Int64:
+        return np.searchsorted(
+            self._keys, self._label_of(instance) * len(self._trace.devices) + device
+        )
+
+
+def matches(text: str, patterns: Sequence[str]) -> bool:
+    """Return whether `text` equals one of the patterns or matches it as a glob."""
+    return any(text == pattern or fnmatch.fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def _launched_within(activities: Activities, device: int, ranges: Ranges, rows: Int64) -> Int64:
+    """Count the operations of a device that each range's window holds, whoever launched them.
+
+    By launch; an operation without a launching call counts by its own start.
+    """
+    mine = (activities.operation >= 0) & (activities.device == device)
+    launch = activities.launch_ns[mine]
+    time = np.sort(np.where(launch >= 0, launch, activities.start_ns[mine]))
+    return np.searchsorted(time, ranges.end_ns[rows]) - np.searchsorted(time, ranges.start_ns[rows])
+
+
+class _Launches:
+    """Activities in the order of their launches on each unit (a thread or a process)."""
+
+    def __init__(self, activities: Activities, unit: Int32) -> None:
+        launched = np.flatnonzero(unit >= 0)
+        self.order = launched[np.lexsort((activities.launch_ns[launched], unit[launched]))]
+        self._time = activities.launch_ns[self.order]
+        self._unit = unit[self.order]
+        self._on_gpu = activities.operation[self.order] >= 0
+        self._device = activities.device[self.order]
+
+    def slices(self, ranges: Ranges, rows: Int64, unit: Int32) -> tuple[Int64, Int64, Int64]:
+        """Return, a range row, where its activities lie in `order`: (rows, low, high)."""
+        low = np.zeros(len(rows), np.int64)
+        high = np.zeros(len(rows), np.int64)
+        for number in np.unique(unit).tolist():
+            begin, stop = np.searchsorted(self._unit, [number, number + 1])
+            time = self._time[begin:stop]
+            mine = np.flatnonzero(unit == number)
+            low[mine] = begin + np.searchsorted(time, ranges.start_ns[rows[mine]])
+            high[mine] = begin + np.searchsorted(time, ranges.end_ns[rows[mine]])
+        return rows, low, high
+
+    def count_on(self, device: int, low: Int64, high: Int64) -> Int64:
+        """Count the operations on `device` in each slice of `order`."""
+        before = np.concatenate(([0], np.cumsum((self._device == device) & self._on_gpu)))
+        return before[high] - before[low]
+
+
+class _Paths:
+    """The nesting path of every range, such as ``step/forward``."""
+
+    def __init__(self, ranges: Ranges, strings: Sequence[str]) -> None:
+        depth, parent = nesting(ranges)
+        self.number = np.full(len(ranges), -1, np.int64)
+        self.texts: list[str] = []
+        for level in range(int(depth.max(initial=-1)) + 1):
+            rows = np.flatnonzero(depth == level)
+            above = np.where(parent[rows] >= 0, self.number[np.maximum(parent[rows], 0)], -1)
+            pairs, codes = np.unique(
+                np.stack([above, ranges.name[rows]]), axis=1, return_inverse=True
+            )
+            base = len(self.texts)
+            for up, name in zip(*pairs.tolist(), strict=True):
+                prefix = f"{self.texts[up]}/" if up >= 0 else ""
+                self.texts.append(prefix + strings[name])
+            self.number[rows] = base + codes
+
+
+def nesting(ranges: Ranges) -> tuple[Int64, Int64]:
+    """Return the nesting depth of every range on its thread, from 0, and the row it nests in.
+
+    A range that never ended nests in nothing, and nothing in it; its parent is -1.
+    """
+    depth = np.zeros(len(ranges), np.int64)
+    parent = np.full(len(ranges), -1, np.int64)
+    for thread in np.unique(ranges.thread).tolist():
+        rows = np.flatnonzero((ranges.thread == thread) & (ranges.end_ns >= 0))
+        rows = rows[np.lexsort((-ranges.end_ns[rows], ranges.start_ns[rows]))]
+        start, end = ranges.start_ns[rows], ranges.end_ns[rows]
+        ended_before = np.searchsorted(np.sort(end), start, side="right")
+        # Ranges of no length end where they start: they are over only after themselves.
+        depth[rows] = np.maximum(np.arange(len(rows)) - ended_before, 0)
+        for level in range(1, int(depth[rows].max(initial=0)) + 1):
+            here = np.flatnonzero(depth[rows] == level)
+            above = np.flatnonzero(depth[rows] == level - 1)
+            at = np.searchsorted(above, here) - 1
+            parent[rows[here]] = np.where(at >= 0, rows[above[np.maximum(at, 0)]], -1)
+    return depth, parent
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedRanges:
+    """Instances of ranges as the GPU saw them: from their first operation to their last.
+
+    Arrays of shape (n,), sorted by (device, start).
+    """
+
+    range_row: Int64
+    """Index into Trace.ranges."""
+    device: Int64
+    """Index into Trace.devices."""
+    start_ns: Int64
+    end_ns: Int64
+    depth: Int64
+    """Nesting depth on the thread, from 0."""
+
+
+def project_ranges(trace: Trace, options: Options | None = None) -> ProjectedRanges:
+    """Project every range instance onto each device where it has operations."""
+    activities = Activities.of(trace)
+    empty = np.empty(0, np.int64)
+    if trace.ranges is None or not len(trace.ranges) or not len(activities.start_ns):
+        return ProjectedRanges(empty, empty, empty, empty, empty)
+    depth, _ = nesting(trace.ranges)
+    scopes = RangeScopes(trace, activities, options or Options())
+    parts = []
+    for groups in scopes.batches():
+        on_gpu = activities.operation[groups.rows] >= 0
+        start = np.where(on_gpu, activities.start_ns[groups.rows], np.iinfo(np.int64).max)
+        end = np.where(on_gpu, activities.end_ns[groups.rows], -1)
+        device_of_entry = np.array([entry.device for entry in scopes.entries], np.int64)
+        parts.append(
+            np.stack(
+                [
+                    groups.instance,
+                    device_of_entry[groups.entry],
+                    np.minimum.reduceat(start, groups.first),
+                    np.maximum.reduceat(end, groups.first),
+                    depth[groups.instance],
+                ]
+            )
+        )
+    joined = np.concatenate(parts, axis=1) if parts else np.empty((5, 0), np.int64)
+    order = np.lexsort((joined[2], joined[1]))
+    return ProjectedRanges(*joined[:, order])
