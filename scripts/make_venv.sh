@@ -12,8 +12,9 @@ recent='import sys; sys.exit(sys.version_info < (3, 11))'
 usable() { "$1" -c "$recent" 2>/dev/null; }
 
 if ! usable "$venv/bin/python" || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+  candidates=(${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11})
   chosen='' without_venv=''
-  for python in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
+  for python in "${candidates[@]}"; do
     usable "$python" || continue
     if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
       chosen=$python
@@ -27,9 +28,9 @@ if ! usable "$venv/bin/python" || ! "$venv/bin/python" -m pip --version >/dev/nu
       "sudo apt-get install python$version-venv" >&2
     exit 3
   elif [[ -z $chosen ]]; then
-    echo "gpuscope needs Python 3.11 or newer, and ${PYTHON:-none} was found to be that." \
+    echo "gpuscope needs Python 3.11 or newer, which none of these is: ${candidates[*]}." \
       "On Debian 12, Ubuntu 24.04 and newer: sudo apt-get install python3 python3-venv;" \
-      "a Python elsewhere is taken with PYTHON=/path/to/python3." >&2
+      "one in another place: make demo PYTHON=/path/to/python3" >&2
     exit 3
   fi
   rm -rf "$venv"
