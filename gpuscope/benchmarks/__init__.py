@@ -1,1 +1,37 @@
-"""See docs/architecture.md."""
+"""The benchmarks, as an explicit table.
+
+One file a benchmark; its name (``-`` written ``_``) is the file's. Importing this table loads no
+GPU library and no NumPy, so that the list can be printed on any machine. What all benchmarks share
+is in ``_harness``; ``python -m gpuscope.benchmarks NAME`` runs one, and is what a profiler wraps.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from gpuscope.benchmarks._harness import NOT_JUDGED, WRONG_DATA, Benchmark, Twin
+from gpuscope.benchmarks.streams import BENCHMARK as _STREAMS
+from gpuscope.errors import UsageError
+
+BENCHMARKS: tuple[Benchmark, ...] = (_STREAMS,)
+"""Every benchmark, in the order of the list."""
+
+
+def find_benchmark(name: str) -> Benchmark:
+    """Return the benchmark called `name`.
+
+    Raises
+    ------
+    UsageError
+        There is none; the message names the nearest, or all.
+    """
+    for benchmark in BENCHMARKS:
+        if benchmark.name == name:
+            return benchmark
+    names = [benchmark.name for benchmark in BENCHMARKS]
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names)}."
+    raise UsageError(f"there is no benchmark {name!r}: {hint}")
+
+
+__all__ = ["BENCHMARKS", "NOT_JUDGED", "WRONG_DATA", "Benchmark", "Twin", "find_benchmark"]

@@ -1,0 +1,360 @@
+"""Measuring on the GPU: start gate, NVTX ranges, and the loop that every benchmark runs.
+
+A pass is timed between two events on the GPU. Everything it consists of is issued while a gate
+kernel holds the streams back, so that what is timed is the schedule and not the interpreter's
+launch rate. ::
+
+    host    push range | issue all | open gate | wait for all | pop range
+    gate    [=== gs_gate ==========]
+    streams                         |start| [ the pass ] |end|
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from gpuscope.benchmarks._harness.machine import Gpu, Readings, Sampler, describe
+from gpuscope.benchmarks._harness.stats import Interval, Statistics, is_warm
+from gpuscope.errors import MissingError, ProgramError, UsageError
+from gpuscope.units import NS_PER_MS, NS_PER_S
+
+NVTX_DOMAIN = "gpuscope"
+GATE_LIMIT_NS = 10 * NS_PER_S
+INSTALL_HINT = "`pip install 'gpuscope[cuda13]'` (or cuda12) brings it"
+
+_GATE_SOURCE = r"""
+// Holds its stream back until the host writes `ticket` to state[0]; gives up after limit_ns and
+// says so in state[1]. The memory is the host's, pinned.
+extern "C" __global__ void gs_gate(volatile unsigned* state, unsigned ticket,
+                                   unsigned long long limit_ns) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do {
+        if (state[0] == ticket) return;
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while (now - start < limit_ns);
+    state[1] = ticket;
+}
+"""
+
+
+def say(text: str) -> None:
+    """Tell the user how far it got; stdout is for the product."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def import_cupy() -> Any:
+    """Return the CuPy module, after checking that a GPU can be used.
+
+    Raises
+    ------
+    MissingError
+        CuPy, a driver or a GPU is missing.
+    """
+    try:
+        import cupy as cp
+    except ImportError as error:
+        raise MissingError(f"CuPy cannot be imported ({error}): {INSTALL_HINT}.") from error
+    try:
+        cp.cuda.runtime.getDeviceCount()
+    except cp.cuda.runtime.CUDARuntimeError as error:
+        raise MissingError(
+            f"no CUDA driver or GPU found ({error}): `gpuscope doctor` says what is missing."
+        ) from error
+    return cp
+
+
+def pinned_array(cp: Any, elements: int) -> Any:
+    """Return an uninitialised float32 NumPy array in pinned host memory."""
+    import numpy as np
+
+    memory = cp.cuda.alloc_pinned_memory(elements * 4)
+    return np.frombuffer(memory, np.float32, elements)
+
+
+class StartGate:
+    """Holds streams back on the GPU until everything behind it has been issued."""
+
+    def __init__(self, cp: Any) -> None:
+        import numpy as np
+
+        self._cp = cp
+        self._stream = cp.cuda.Stream(non_blocking=True)
+        self._memory = cp.cuda.alloc_pinned_memory(8)
+        self._state = np.frombuffer(self._memory, np.uint32, 2)
+        self._state[:] = 0
+        self._ticket = 0
+        self._kernel = cp.RawKernel(_GATE_SOURCE, "gs_gate")
+        self.started = cp.cuda.Event()
+        self._ended = cp.cuda.Event()
+        self.hold([self._stream])  # loads the kernel now: loading may wait for the whole device
+        self.finish([self._stream])
+
+    def hold(self, streams: Sequence[Any]) -> None:
+        """Close the gate: what is issued to `streams` from here on waits until it opens."""
+        import numpy as np
+
+        self._ticket += 1
+        with self._stream:
+            arguments = (
+                self._state.ctypes.data,
+                np.uint32(self._ticket),
+                np.uint64(GATE_LIMIT_NS),
+            )
+            self._kernel((1,), (1,), arguments)
+        self.started.record(self._stream)
+        for stream in streams:
+            stream.wait_event(self.started)
+
+    def open(self) -> None:
+        """Let the streams go; opening an open gate does nothing."""
+        self._state[0] = self._ticket
+
+    def finish(self, streams: Sequence[Any]) -> int:
+        """Open the gate, wait until all `streams` are done; return the ns from start to end.
+
+        Raises
+        ------
+        ProgramError
+            The gate gave up before it was opened, so the time means nothing.
+        """
+        self.open()
+        for stream in streams:
+            event = self._cp.cuda.Event(disable_timing=True)
+            event.record(stream)
+            self._stream.wait_event(event)
+        self._ended.record(self._stream)
+        self._ended.synchronize()
+        if self._state[1] == self._ticket:
+            raise ProgramError(
+                f"the start gate gave up after {GATE_LIMIT_NS // NS_PER_S} s: the host could not "
+                "issue the work in that time. Is the machine overloaded?"
+            )
+        return self.since_start_ns(self._ended)
+
+    def since_start_ns(self, event: Any) -> int:
+        """Return the time from the opening to a recorded, reached event."""
+        elapsed_ms: float = self._cp.cuda.get_elapsed_time(self.started, event)
+        return round(elapsed_ms * NS_PER_MS)
+
+
+class Ranges:
+    """NVTX ranges in gpuscope's domain, in one benchmark's category."""
+
+    def __init__(self, benchmark: str) -> None:
+        try:
+            import nvtx
+        except ImportError as error:
+            raise MissingError(f"nvtx cannot be imported ({error}): {INSTALL_HINT}.") from error
+        self._domain = nvtx.get_domain(NVTX_DOMAIN)
+        self._category = benchmark
+
+    def prepare(self, name: str, payload: int | None = None) -> Any:
+        """Build a range's attributes beforehand, so that opening it costs little."""
+        return self._domain.get_event_attributes(
+            message=name, category=self._category, payload=payload
+        )
+
+    @contextmanager
+    def opened(self, attributes: Any) -> Iterator[None]:
+        """Push the range, run the block, pop it."""
+        self._domain.push_range(attributes)
+        try:
+            yield
+        finally:
+            self._domain.pop_range()
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One way of doing the work, timed under its own range.
+
+    ``issue`` starts everything on ``streams`` and returns. Where it waits for the GPU in between
+    (``waits``), the gate is opened before it, since it would wait for ever behind a closed one.
+    """
+
+    name: str
+    streams: Sequence[Any]
+    issue: Callable[[], None]
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Times of each pass, how many iterations warmed up, and what the GPU did meanwhile."""
+
+    passes: Mapping[str, Statistics]
+    warmup: int
+    readings: Readings
+
+
+class Session:
+    """One benchmark process on one GPU; made by :func:`open_session`."""
+
+    def __init__(self, benchmark: str, cp: Any) -> None:
+        self.cp = cp
+        self.ranges = Ranges(benchmark)
+        self._gpu = Gpu(cp.cuda.runtime.deviceGetPCIBusId(0))
+        self._numa = self._gpu.bind_process()
+        # Only now the first context is made, by the processors it was bound to.
+        self.gate = StartGate(cp)
+
+    @property
+    def copy_engines(self) -> int:
+        """Number of copy engines the device reports."""
+        return int(self.cp.cuda.runtime.getDeviceProperties(0)["asyncEngineCount"])
+
+    def describe(self, readings: Readings) -> dict[str, Any]:
+        """Return what the benchmark ran on, for the result."""
+        return describe(self.cp, self._gpu, self._numa, readings)
+
+    def time_operations(
+        self, queues: Sequence[tuple[Any, Sequence[Callable[[], None]]]], *, waits: bool = False
+    ) -> list[list[Interval]]:
+        """Time each operation of one or several queues that start together.
+
+        Parameters
+        ----------
+        queues
+            Of each queue its stream, and functions that issue one operation to it.
+        waits
+            An operation waits for the GPU: open the gate first.
+
+        Returns
+        -------
+        list of list of (start_ns, end_ns)
+            A list a queue, in order, from the opening of the gate.
+        """
+        marks = [
+            [self.cp.cuda.Event() for _ in range(len(operations) + 1)] for _, operations in queues
+        ]
+        streams = [stream for stream, _ in queues]
+        self.gate.hold(streams)
+        try:
+            if waits:
+                self.gate.open()
+            for (stream, operations), events in zip(queues, marks, strict=True):
+                events[0].record(stream)
+                for operation, event in zip(operations, events[1:], strict=True):
+                    operation()
+                    event.record(stream)
+        finally:
+            self.gate.finish(streams)
+        reached = [[self.gate.since_start_ns(event) for event in events] for events in marks]
+        return [list(itertools.pairwise(times)) for times in reached]
+
+    def measure(
+        self,
+        passes: Sequence[Pass],
+        repetitions: int,
+        *,
+        check: Callable[[], None],
+        warm: bool = True,
+    ) -> Measured:
+        """Warm up, then time `passes` in turn `repetitions` times, as a profiler may record it.
+
+        Parameters
+        ----------
+        passes
+            What to time, in this order, in each repetition.
+        repetitions
+            How many.
+        check
+            Raises if the data is wrong; called before and after the measurement, in neither the
+            times nor the recording.
+        warm
+            False leaves the warm-up, and with it the first check, out.
+        """
+        opened, prepare = self.ranges.opened, self.ranges.prepare
+        runtime = self.cp.cuda.runtime
+        labels = {item.name: prepare(item.name) for item in passes}
+        iterations = [prepare("gs:iter", index) for index in range(repetitions)]
+        measure, validate = prepare("gs:measure", repetitions), prepare("gs:validate")
+        warmup = 0
+        if warm:
+            with opened(prepare("gs:warmup")):
+                warmup = self._warm_up(passes, labels)
+            with opened(validate):
+                check()
+        times_ns: dict[str, list[int]] = {item.name: [] for item in passes}
+        say(f"measuring: {repetitions} repetitions")
+        with Sampler(self._gpu) as sampler:
+            runtime.profilerStart()
+            try:
+                with opened(measure):
+                    for iteration in iterations:
+                        with opened(iteration):
+                            for item in passes:
+                                times_ns[item.name].append(self._run(item, labels[item.name]))
+                    runtime.deviceSynchronize()
+            finally:
+                runtime.profilerStop()
+        with opened(validate):
+            check()
+        statistics = {name: Statistics.of(times) for name, times in times_ns.items()}
+        return Measured(statistics, warmup, sampler.readings())
+
+    def _warm_up(self, passes: Sequence[Pass], labels: Mapping[str, Any]) -> int:
+        """Run the passes until their time is steady; return how many times."""
+        say("warming up")
+        times_ns: list[int] = []
+        begin_ns = time.monotonic_ns()
+        while not is_warm(times_ns, time.monotonic_ns() - begin_ns):
+            times_ns.append(sum(self._run(item, labels[item.name]) for item in passes))
+        return len(times_ns)
+
+    def _run(self, item: Pass, label: Any) -> int:
+        """Run one pass under its range; return its time in ns."""
+        self.gate.hold(item.streams)
+        try:
+            with self.ranges.opened(label):
+                if item.waits:
+                    self.gate.open()
+                item.issue()
+                return self.gate.finish(item.streams)
+        finally:
+            self.gate.open()
+
+
+@contextmanager
+def open_session(benchmark: str) -> Iterator[Session]:
+    """Prepare the process for measuring, and turn what CUDA raises in the block into one error.
+
+    Raises
+    ------
+    MissingError
+        CuPy, nvtx, a driver or a GPU is missing.
+    UsageError
+        CUDA_LAUNCH_BLOCKING is set: every launch would wait behind the closed gate.
+    ProgramError
+        CUDA failed in the block.
+    """
+    refuse_blocking_launches(os.environ)
+    cp = import_cupy()
+    failures = (
+        cp.cuda.runtime.CUDARuntimeError,
+        cp.cuda.driver.CUDADriverError,
+        cp.cuda.compiler.CompileException,
+        cp.cuda.memory.OutOfMemoryError,
+    )
+    try:
+        yield Session(benchmark, cp)
+    except failures as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise ProgramError(f"CUDA failed: {first_line}.") from error
+
+
+def refuse_blocking_launches(environment: Mapping[str, str]) -> None:
+    """Raise UsageError if the environment makes every launch wait for its end."""
+    if environment.get("CUDA_LAUNCH_BLOCKING", "0") not in {"", "0"}:
+        raise UsageError(
+            "CUDA_LAUNCH_BLOCKING is set, which makes every launch wait: nothing could overlap. "
+            "Unset it."
+        )

@@ -1,0 +1,253 @@
+"""The machine under the measurement: where the process runs, and what the GPU did meanwhile."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuscope.benchmarks._harness.stats import MAX_CLOCK_DRIFT, relative_spread
+
+SAMPLE_PERIOD_S = 0.05
+PCIE_LANE_RATE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""Rate of one PCIe lane, one way, by generation, after line coding."""
+THROTTLE_REASONS = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+"""The reasons that hold the clock down, by NVML's bit; idle and set clocks are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One reading of the GPU."""
+
+    sm_clock_mhz: int
+    throttle_bits: int
+    power_w: float
+    pcie_generation: int
+    pcie_width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What was sampled during one measurement, with the memory errors it added."""
+
+    samples: tuple[Sample, ...]
+    ecc_errors: int | None
+
+    def faults(self) -> list[str]:
+        """Return the reasons for which the measurement must not be used."""
+        reasons = []
+        clocks = [sample.sm_clock_mhz for sample in self.samples]
+        if clocks and relative_spread(clocks) > MAX_CLOCK_DRIFT:
+            reasons.append(
+                f"the SM clock drifted from {max(clocks)} to {min(clocks)} MHz, over "
+                f"{MAX_CLOCK_DRIFT:.0%}: void; let the GPU cool or lock its clocks"
+            )
+        if self.ecc_errors:
+            reasons.append(f"{self.ecc_errors} uncorrected memory errors meanwhile: void")
+        return reasons
+
+    def notes(self) -> list[str]:
+        """Return what a reader of the figures should know, without voiding them."""
+        if not self.samples:
+            return ["clocks, power and the link were not sampled: NVML gave no readings"]
+        held = self.throttle_reasons()
+        return [f"the clock was held down by: {', '.join(held)}"] if held else []
+
+    def throttle_reasons(self) -> list[str]:
+        """Return the names of all reasons seen."""
+        bits = 0
+        for sample in self.samples:
+            bits |= sample.throttle_bits
+        return [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the readings as plain values for the result."""
+        if not self.samples:
+            return {"samples": 0}
+        clocks = [sample.sm_clock_mhz for sample in self.samples]
+        powers = [sample.power_w for sample in self.samples]
+        generation = max(sample.pcie_generation for sample in self.samples)
+        width = max(sample.pcie_width for sample in self.samples)
+        return {
+            "samples": len(self.samples),
+            "sm_clock_mhz": {
+                "min": min(clocks),
+                "median": statistics.median(clocks),
+                "max": max(clocks),
+            },
+            "power_w": {"median": statistics.median(powers), "max": max(powers)},
+            "throttle_reasons": self.throttle_reasons(),
+            "ecc_errors": self.ecc_errors,
+            "pcie_generation": generation,
+            "pcie_width": width,
+            "pcie_limit_bytes_per_s": link_limit_bytes_per_s(generation, width),
+        }
+
+
+def link_limit_bytes_per_s(generation: int, width: int) -> float | None:
+    """Return what a PCIe link can carry one way; None for a generation not known here."""
+    lane = PCIE_LANE_RATE_BYTES_PER_S.get(generation)
+    return lane * width if lane else None
+
+
+def cpus_of(words: Sequence[int]) -> set[int]:
+    """Return the processors that a mask of 64-bit words names, the lowest word first."""
+    return {
+        64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1
+    }
+
+
+class Gpu:
+    """One GPU as the driver's management library (NVML) sees it. Creates no CUDA context.
+
+    Without the library, or where the driver does not answer it, everything is "not recorded".
+    """
+
+    def __init__(self, pci_bus_id: str) -> None:
+        self.pci_bus_id = pci_bus_id
+        self._nvml: Any = None
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+            self._nvml = pynvml
+        except ImportError:
+            pass
+        except pynvml.NVMLError:
+            pass
+
+    def _ask(self, function: str, *args: int) -> Any:
+        """Call an NVML function on this GPU; None where it is not supported."""
+        if self._nvml is None:
+            return None
+        try:
+            return getattr(self._nvml, function)(self._handle, *args)
+        except (self._nvml.NVMLError, AttributeError):
+            return None
+
+    def bind_process(self) -> dict[str, Any]:
+        """Keep this process on the processors next to the GPU, and return where that is.
+
+        Call it before a context or a pinned buffer is made, so that both are local. Processors
+        that the process may not use stay out; where none is left, or the GPU does not say,
+        nothing changes.
+        """
+        sysfs = Path(f"/sys/bus/pci/devices/{self.pci_bus_id.lower()[-12:]}/numa_node")
+        node = int(sysfs.read_text()) if sysfs.exists() else -1
+        allowed = os.sched_getaffinity(0)
+        words = self._ask("nvmlDeviceGetCpuAffinity", (max(allowed) + 64) // 64) or ()
+        near = allowed & cpus_of(words)
+        if near:
+            os.sched_setaffinity(0, near)
+        return {
+            "node": node if node >= 0 else None,
+            "cpus": len(near or allowed),
+            "bound": bool(near) and near != allowed,
+        }
+
+    def driver_version(self) -> str | None:
+        """Return the version of the display driver."""
+        return None if self._nvml is None else str(self._nvml.nvmlSystemGetDriverVersion())
+
+    def ecc_errors(self) -> int | None:
+        """Return the count of uncorrected memory errors since the driver was loaded."""
+        if self._nvml is None:
+            return None
+        count = self._ask(
+            "nvmlDeviceGetTotalEccErrors",
+            self._nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            self._nvml.NVML_VOLATILE_ECC,
+        )
+        return None if count is None else int(count)
+
+    def sample(self) -> Sample | None:
+        """Read clock, throttling, power and link once; None where the GPU does not say."""
+        if self._nvml is None:
+            return None
+        clock = self._ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
+        if clock is None:
+            return None
+        return Sample(
+            sm_clock_mhz=clock,
+            throttle_bits=self._ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0,
+            power_w=(self._ask("nvmlDeviceGetPowerUsage") or 0) / 1000,
+            pcie_generation=self._ask("nvmlDeviceGetCurrPcieLinkGeneration") or 0,
+            pcie_width=self._ask("nvmlDeviceGetCurrPcieLinkWidth") or 0,
+        )
+
+
+class Sampler:
+    """Reads a :class:`Gpu` from a thread of its own while the ``with`` block runs."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._samples: list[Sample] = []
+        self._ecc_before: int | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gpuscope-sampler", daemon=True)
+
+    def _run(self) -> None:
+        while True:
+            sample = self._gpu.sample()
+            if sample is not None:
+                self._samples.append(sample)
+            if self._stop.wait(SAMPLE_PERIOD_S):
+                return
+
+    def __enter__(self) -> Sampler:
+        self._ecc_before = self._gpu.ecc_errors()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def readings(self) -> Readings:
+        """Return what was read; call it after the block."""
+        after = self._gpu.ecc_errors()
+        errors = None if after is None or self._ecc_before is None else after - self._ecc_before
+        return Readings(tuple(self._samples), errors)
+
+
+def free_host_bytes(meminfo: str | None = None) -> int:
+    """Return the host memory that programs can still take, from the text of /proc/meminfo."""
+    text = Path("/proc/meminfo").read_text() if meminfo is None else meminfo
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return int(fields["MemAvailable"].split()[0]) * 1024
+
+
+def describe(cp: Any, gpu: Gpu, numa: Mapping[str, Any], readings: Readings) -> dict[str, Any]:
+    """Return what the benchmark ran on, as plain values."""
+    import platform
+
+    import nvtx
+
+    runtime = cp.cuda.runtime
+    properties = runtime.getDeviceProperties(0)
+    cuda = runtime.runtimeGetVersion()
+    return {
+        "gpu": properties["name"].decode(),
+        "compute_capability": f"{properties['major']}.{properties['minor']}",
+        "multiprocessors": properties["multiProcessorCount"],
+        "memory_bytes": properties["totalGlobalMem"],
+        "copy_engines": properties["asyncEngineCount"],
+        "driver": gpu.driver_version(),
+        "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}",
+        "cupy": cp.__version__,
+        "nvtx": getattr(nvtx, "__version__", None),
+        "python": platform.python_version(),
+        "numa": dict(numa),
+        **readings.summary(),
+    }

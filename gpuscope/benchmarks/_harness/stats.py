@@ -1,0 +1,101 @@
+"""Statistics of repeated times, and the rules about warm-up and drift. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuscope.units import NS_PER_MS, NS_PER_S
+
+Interval = tuple[int, int]
+"""Start and end, in ns."""
+
+MIN_WARM_UPS = 5
+WARM_AGREEMENT = 0.02
+MIN_WARM_UP_NS = 500 * NS_PER_MS
+MAX_WARM_UP_NS = 2 * NS_PER_S
+MAX_CLOCK_DRIFT = 0.02
+_WINDOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Times of one pass, one a repetition, and their summary, all in integer ns."""
+
+    times_ns: tuple[int, ...]
+    median_ns: int
+    p10_ns: int
+    p90_ns: int
+    min_ns: int
+    max_ns: int
+    mad_ns: int
+    n: int
+
+    @classmethod
+    def of(cls, times_ns: Sequence[int]) -> Statistics:
+        """Summarise at least one time; quantiles are interpolated between neighbours."""
+        median = statistics.median(times_ns)
+        return cls(
+            times_ns=tuple(times_ns),
+            median_ns=round(median),
+            p10_ns=round(quantile(times_ns, 0.1)),
+            p90_ns=round(quantile(times_ns, 0.9)),
+            min_ns=min(times_ns),
+            max_ns=max(times_ns),
+            mad_ns=round(statistics.median(abs(time - median) for time in times_ns)),
+            n=len(times_ns),
+        )
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value below which `share` (0 to 1) of the sorted `values` lies."""
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def relative_spread(values: Sequence[float]) -> float:
+    """Return (max − min) / median, 0 for equal values."""
+    return (max(values) - min(values)) / statistics.median(values)
+
+
+def is_warm(times_ns: Sequence[int], elapsed_ns: int) -> bool:
+    """Say whether the warm-up may end after these iterations.
+
+    It takes at least five iterations and half a second of load, and ends when the last three
+    medians, each over three iterations, agree within 2 %; or after two seconds in any case.
+
+    Parameters
+    ----------
+    times_ns
+        Duration of each iteration so far.
+    elapsed_ns
+        Time since the first one began.
+    """
+    if len(times_ns) < MIN_WARM_UPS:
+        return False
+    if elapsed_ns >= MAX_WARM_UP_NS:
+        return True
+    ends = range(len(times_ns) - 2, len(times_ns) + 1)
+    medians = [statistics.median(times_ns[end - _WINDOW : end]) for end in ends]
+    return elapsed_ns >= MIN_WARM_UP_NS and relative_spread(medians) <= WARM_AGREEMENT
+
+
+def contended_median_ns(own: Sequence[Interval], other: Sequence[Interval]) -> int | None:
+    """Return the median duration of those of `own` that ran wholly while `other` was at work.
+
+    ::
+
+        own    [--A--][--B--][--C--][--D--]
+        other     [---][---][---][---]           B and C count
+
+    None where none did.
+    """
+    start = min(begin for begin, _ in other)
+    end = max(stop for _, stop in other)
+    inside = [stop - begin for begin, stop in own if start <= begin and stop <= end]
+    return round(statistics.median(inside)) if inside else None
