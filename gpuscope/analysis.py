@@ -9,6 +9,7 @@ from itertools import chain
 from gpuscope.model.result import Abstention, Analysis, Result, TraceSummary
 from gpuscope.model.trace import Trace
 
+
 RatioLimits = Mapping[tuple[str, str, str], float | None]
 """(range, a, b), a < b, to the largest overlap ratio the schedule allows; None: not judged."""
 

@@ -264,3 +264,37 @@ class Analysis:
     def ranges_named(self, name: str) -> tuple[RangeResult, ...]:
         """Return the entries of the range `name`, one a (process, device)."""
         return tuple(entry for entry in self.ranges if entry.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPair:
+    """What a benchmark must show for one pair in one range, and what the trace shows."""
+
+    range: str
+    a: str
+    b: str
+    expected: str
+    found: str | None
+    """The verdict; None when the range or the pair is not in the trace."""
+    ratio_limit: float | None
+    rho: float | None
+    reason: str
+    met: bool | None
+    """None: it cannot be judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Whether a benchmark showed what it must show."""
+
+    rows: tuple[JudgedPair, ...]
+
+    @property
+    def met(self) -> bool:
+        """Whether every expectation was met."""
+        return all(row.met for row in self.rows)
+
+    @property
+    def cannot_judge(self) -> bool:
+        """Whether an expectation could not be judged, and none failed."""
+        return not self.met and all(row.met is not False for row in self.rows)

@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""Analyses as text, JSON and tables: an analysis in, characters out."""

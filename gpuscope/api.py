@@ -1,0 +1,183 @@
+"""From a path to an answer: opening traces and reports, analyzing them, judging benchmarks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuscope.analysis import Analyzer, Options, RatioLimits, run_all
+from gpuscope.analyzers import ANALYZERS
+from gpuscope.errors import TraceError
+from gpuscope.model import codec
+from gpuscope.model.classes import ClassRule
+from gpuscope.model.result import Analysis, JudgedPair, Judgement
+from gpuscope.model.trace import Trace
+from gpuscope.readers import cache
+from gpuscope.readers import open_trace as read_export
+
+REPORT_SUFFIX = ".nsys-rep"
+RUN_TRACES = ("trace.sqlite", "trace.nsys-rep")
+"""What a run folder's trace is called, best first."""
+RUN_RESULT = "traced.json"
+"""The benchmark's own result of the traced run, in a run folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Analyses:
+    """The analyses of one or several traces that were asked for together."""
+
+    traces: tuple[Analysis, ...]
+
+    def to_json(self) -> Any:
+        """Return the JSON contract: an object for one trace, an array for several."""
+        objects = codec.to_jsonable(self.traces)
+        return objects[0] if len(objects) == 1 else objects
+
+
+def find_trace(path: Path) -> Path:
+    """Return the trace that `path` names: itself, or the one in a run folder.
+
+    Raises
+    ------
+    TraceError
+        The folder holds no trace.
+    """
+    if not path.is_dir():
+        return path
+    for name in RUN_TRACES:
+        if (path / name).exists():
+            return path / name
+    msg = f"{path} is a folder without {' or '.join(RUN_TRACES)}: name a trace or a run folder."
+    raise TraceError(msg)
+
+
+def open_trace(path: Path, rules: Sequence[ClassRule] = ()) -> Trace:
+    """Read the SQLite export, the ``.nsys-rep`` report or the run folder `path`.
+
+    A report is exported by the installed Nsight Systems into the user's cache folder, once; nothing
+    is written beside it. Class `rules` go before the built-in ones.
+
+    Raises
+    ------
+    TraceError
+        There is no such file, or it is no trace, or damaged beyond reading.
+    MissingError
+        A report must be exported and no Nsight Systems is there, or only an older one.
+    """
+    path = find_trace(path)
+    if path.suffix == REPORT_SUFFIX and path.is_file():
+        path = _exported(path)
+    return read_export(path, rules)
+
+
+def _exported(report: Path) -> Path:
+    from gpuscope.recording import nsys
+
+    target = cache.export_path(report)
+    if not target.exists():
+        nsys.export(report, target)
+    return target
+
+
+def analyze_trace(
+    trace: Trace, options: Options | None = None, analyzers: Sequence[Analyzer] = ANALYZERS
+) -> Analysis:
+    """Run the analyzers on a trace that was read."""
+    return run_all(trace, analyzers, options or Options())
+
+
+def analyze(
+    paths: Sequence[Path],
+    *,
+    ratio_limits: RatioLimits | None = None,
+    options: Options | None = None,
+) -> Analyses:
+    """Read and analyze the traces at `paths`.
+
+    Parameters
+    ----------
+    paths
+        SQLite exports, reports or run folders.
+    ratio_limits
+        The largest overlap ratios that the schedule allows, by (range, a, b), a < b.
+    options
+        What to analyze; `ratio_limits` go into it.
+    """
+    import dataclasses
+
+    options = options or Options()
+    if ratio_limits is not None:
+        options = dataclasses.replace(options, ratio_limits=ratio_limits)
+    return Analyses(tuple(analyze_trace(open_trace(path), options) for path in paths))
+
+
+def ratio_limits(result: Mapping[str, Any]) -> RatioLimits:
+    """Return the ratio limits that a benchmark's result states for its pairs."""
+    return {
+        (row["range"], row["a"], row["b"]): row["ratio_limit"] for row in result.get("expected", ())
+    }
+
+
+def run_limits(path: Path) -> RatioLimits:
+    """Return the ratio limits of the run folder `path`; of anything else there are none."""
+    file = path / RUN_RESULT
+    if not file.is_file():
+        return {}
+    try:
+        return ratio_limits(json.loads(file.read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        msg = f"{file} is no result of a benchmark: run the benchmark again."
+        raise TraceError(msg) from None
+
+
+def judge(result: Mapping[str, Any], analyses: Analyses) -> Judgement:
+    """Hold what a benchmark must show (``expected`` in its result) against what the trace shows.
+
+    A row whose range or pair is absent, or whose verdict is inconclusive without being expected,
+    cannot be judged. With several devices the worst one counts.
+    """
+    rows = []
+    for row in result.get("expected", ()):
+        pairs = [
+            entry.scope.pair(row["a"], row["b"])
+            for analysis in analyses.traces
+            for entry in analysis.ranges_named(row["range"])
+        ]
+        expected = row["verdict"]
+        candidates = [pair for pair in pairs if pair is not None]
+        candidates.sort(key=lambda pair: pair.verdict == expected)
+        if not candidates:
+            what = "pair" if pairs else "range"
+            rows.append(
+                JudgedPair(
+                    row["range"],
+                    row["a"],
+                    row["b"],
+                    expected,
+                    None,
+                    row["ratio_limit"],
+                    None,
+                    f"the trace has no such {what}",
+                    None,
+                )
+            )
+            continue
+        pair = candidates[0]
+        met = pair.verdict == expected
+        rows.append(
+            JudgedPair(
+                row["range"],
+                row["a"],
+                row["b"],
+                expected,
+                pair.verdict,
+                row["ratio_limit"],
+                pair.rho,
+                pair.reason,
+                None if not met and pair.verdict == "inconclusive" else met,
+            )
+        )
+    return Judgement(tuple(rows))

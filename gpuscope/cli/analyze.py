@@ -1,0 +1,243 @@
+"""Measure the overlap in traces: figures, verdicts and causes.
+
+A trace is a SQLite export of Nsight Systems, a .nsys-rep report (exported once, by the installed
+nsys, into the cache folder) or a run folder of `gpuscope run`.
+
+For example:
+
+  gpuscope analyze trace.sqlite                       a table for people
+  gpuscope analyze trace.sqlite --json                every figure, exact, for programs
+  gpuscope analyze report.nsys-rep --range 'step*'    some NVTX ranges only
+  gpuscope analyze trace.sqlite --path 'step/forward' ranges by their nesting
+  gpuscope analyze trace.sqlite --window 0.5:0.8      0.5 s to 0.8 s after the first operation
+  gpuscope analyze trace.sqlite --top 10              where most time could still be hidden
+
+Exits with 0 whatever the verdicts are, and with 5 where a range asked for, or any GPU work, is not
+in the trace. `gpuscope verify` is for failing on a verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuscope.errors import CannotJudgeError, UsageError
+from gpuscope.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuscope.analysis import Options
+    from gpuscope.api import Analyses
+    from gpuscope.model.classes import ClassRule
+    from gpuscope.model.trace import Trace
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `gpuscope analyze`."""
+    parser.add_argument("trace", nargs="+", type=Path, metavar="TRACE", help="trace or run folder")
+    what = parser.add_argument_group("what to measure")
+    what.add_argument(
+        "--range",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only the NVTX ranges of this name or glob (repeatable)",
+    )
+    what.add_argument(
+        "--path",
+        action="append",
+        default=[],
+        metavar="A/B",
+        help="only the ranges nested like this, globs allowed, reported by path (repeatable)",
+    )
+    what.add_argument(
+        "--domain",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only ranges of this NVTX domain; '' is the default domain (repeatable)",
+    )
+    what.add_argument(
+        "--window",
+        metavar="START:END",
+        help="clip the whole-trace figures: seconds from the first operation, "
+        "or 'NUMBERns' on the trace's own clock",
+    )
+    what.add_argument(
+        "--attribute",
+        choices=("thread", "process"),
+        default="thread",
+        help="whose launches inside a range's window belong to it (default: its thread's)",
+    )
+    what.add_argument(
+        "--instances", action="store_true", help="each instance's figures too (with --json)"
+    )
+    what.add_argument(
+        "--only", action="append", default=[], metavar="ANALYZER", help="run only this analyzer"
+    )
+    what.add_argument(
+        "--class",
+        dest="class_rules",
+        action="append",
+        default=[],
+        metavar="CLASS=REGEX",
+        help="put kernels whose base name matches into a class, such as comm=halo_.* (repeatable)",
+    )
+    how = parser.add_argument_group("how to show it")
+    form = how.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="all figures, exact, as JSON")
+    form.add_argument("--csv", action="store_true", help="one row a pair, exact")
+    form.add_argument("--markdown", action="store_true", help="tables for a pull request")
+    form.add_argument(
+        "--show-classes", action="store_true", help="which rule took which kernel, and stop"
+    )
+    how.add_argument(
+        "--top", type=int, metavar="N", help="the N scopes with most time that could be hidden"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Analyze and print."""
+    from gpuscope import api
+    from gpuscope.analyzers import ANALYZERS
+    from gpuscope.model.classes import user_rules
+
+    if args.top is not None and args.top < 1:
+        msg = f"--top takes a number of scopes from 1, not {args.top}."
+        raise UsageError(msg)
+    if args.path and args.range:
+        msg = "--range and --path exclude each other: a path names its ranges already."
+        raise UsageError(msg)
+    unknown = set(args.only) - {analyzer.name for analyzer in ANALYZERS}
+    if unknown:
+        msg = f"there is no analyzer {min(unknown)!r}: `gpuscope list` names them."
+        raise UsageError(msg)
+    analyzers = tuple(a for a in ANALYZERS if not args.only or a.name in args.only)
+    rules = user_rules(args.class_rules)
+    analyses = []
+    for path in args.trace:
+        trace = api.open_trace(path, rules)
+        if args.show_classes:
+            _show_classes(trace, rules)
+            continue
+        options = _options(args, trace, path)
+        analyses.append(api.analyze_trace(trace, options, analyzers))
+    if args.show_classes:
+        return 0
+    _print(args, api.Analyses(tuple(analyses)))
+    _check_found(args, api.Analyses(tuple(analyses)))
+    return 0
+
+
+def _options(args: argparse.Namespace, trace: Trace, path: Path) -> Options:
+    from gpuscope import api
+    from gpuscope.analysis import Options
+
+    return Options(
+        ranges=tuple(args.path or args.range),
+        domains=tuple(args.domain),
+        window_ns=None if args.window is None else parse_window(args.window, trace.origin_ns),
+        by_path=bool(args.path),
+        attribute=args.attribute,
+        instances=args.instances,
+        ratio_limits=api.run_limits(path),
+    )
+
+
+def parse_window(text: str, origin_ns: int) -> tuple[int, int]:
+    """Return the window ``START:END`` in ns on the trace's clock.
+
+    Each side is seconds from `origin_ns`, or ``…ns`` on the clock itself; an empty side is open.
+
+    Raises
+    ------
+    UsageError
+        The text is no such window, or ends before it starts.
+    """
+    start, colon, end = text.partition(":")
+    try:
+        if not colon:
+            raise ValueError
+        low = _time(start, origin_ns) if start else 0
+        high = _time(end, origin_ns) if end else sys.maxsize
+    except ValueError:
+        msg = (
+            f"{text!r} is no window: write START:END in seconds from the first operation, such as "
+            "0.5:0.8, or in ns on the trace's clock, such as 1200000ns:1300000ns."
+        )
+        raise UsageError(msg) from None
+    if high <= low:
+        msg = f"the window {text!r} ends before it starts."
+        raise UsageError(msg)
+    return low, high
+
+
+def _time(text: str, origin_ns: int) -> int:
+    if text.endswith("ns"):
+        return int(text.removesuffix("ns"))
+    seconds = float(text)
+    if not abs(seconds) < 1e9:
+        raise ValueError
+    return origin_ns + round(seconds * NS_PER_S)
+
+
+def _print(args: argparse.Namespace, analyses: Analyses) -> None:
+    from gpuscope.model import codec
+    from gpuscope.report import table
+
+    if args.json:
+        sys.stdout.write(codec.dumps(analyses.to_json()))
+    elif args.csv:
+        sys.stdout.write(table.to_csv(analyses.traces, args.top))
+    elif args.markdown:
+        sys.stdout.write(table.to_markdown(analyses.traces, args.top))
+    else:
+        from rich.console import Console
+
+        from gpuscope.report.text import render_analysis
+
+        console = Console()
+        for analysis in analyses.traces:
+            render_analysis(analysis, console, args.top)
+
+
+def _check_found(args: argparse.Namespace, analyses: Analyses) -> None:
+    """Exit with "cannot judge" where what was asked for is not there."""
+    from gpuscope.scopes import matches
+
+    for analysis in analyses.traces:
+        if not analysis.devices:
+            msg = (
+                f"{analysis.trace.path} holds no GPU work: record with CUDA tracing (-t cuda), and "
+                "make sure that the captured part launches something."
+            )
+            raise CannotJudgeError(msg)
+        for pattern in args.path or args.range:
+            if not any(matches(entry.path or entry.name, [pattern]) for entry in analysis.ranges):
+                msg = (
+                    f"no range {pattern!r} in {analysis.trace.path} launched GPU work on its own "
+                    "thread: `gpuscope analyze TRACE` lists the ranges that did; with "
+                    "--attribute process the launches of other threads count too."
+                )
+                raise CannotJudgeError(msg)
+
+
+def _show_classes(trace: Trace, rules: Sequence[ClassRule]) -> None:
+    """Print every kernel name with its class and the rule that gave it."""
+    import numpy as np
+
+    from gpuscope.model.classes import CLASSES, built_in_rules, rule_for
+    from gpuscope.report.text import printable
+
+    every = (*rules, *built_in_rules())
+    kernels = trace.rows_of("kernel", "comm", "fused", "gate")
+    names, first, counts = np.unique(kernels.name, return_index=True, return_counts=True)
+    for name, row, count in zip(names.tolist(), first.tolist(), counts.tolist(), strict=True):
+        text = trace.strings[name]
+        rule = rule_for(text, every)
+        op_class = CLASSES[int(kernels.op_class[row])]
+        why = f"{rule.source} rule {rule.pattern}" if rule else "no rule: a plain kernel"
+        print(f"{op_class:<7} {count:>8} ×  {printable(text, 80)}  ({why})")

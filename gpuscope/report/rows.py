@@ -1,0 +1,111 @@
+"""An analysis as flat rows: what tables on the terminal, CSV and markdown share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpuscope.model.result import Analysis, PairFigures, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRow:
+    """One scope of an analysis with the name that people know it by."""
+
+    name: str
+    """Range name or path; ``(whole trace)`` for a device."""
+    process: int
+    device: int
+    instances: int
+    scope: Scope
+
+    @property
+    def recoverable_ns(self) -> int:
+        """Time that could still be hidden: busy time beyond the largest engine's."""
+        return self.scope.busy_ns - self.scope.bound_ns
+
+
+WHOLE_TRACE = "(whole trace)"
+
+
+def scope_rows(analysis: Analysis) -> tuple[ScopeRow, ...]:
+    """Return the device scopes, then the ranges, in the order of the analysis."""
+    devices = [
+        ScopeRow(WHOLE_TRACE, entry.process, entry.device, 1, entry.scope)
+        for entry in analysis.devices
+    ]
+    ranges = [
+        ScopeRow(
+            entry.path or entry.name, entry.process, entry.device, entry.instances, entry.scope
+        )
+        for entry in analysis.ranges
+    ]
+    return (*devices, *ranges)
+
+
+def top_rows(rows: Sequence[ScopeRow], count: int | None) -> tuple[ScopeRow, ...]:
+    """Return the `count` rows with the most time that could still be hidden, largest first."""
+    if count is None:
+        return tuple(rows)
+    return tuple(sorted(rows, key=lambda row: -row.recoverable_ns)[:count])
+
+
+PAIR_COLUMNS = (
+    "trace",
+    "range",
+    "process",
+    "device",
+    "instances",
+    "span_ns",
+    "busy_ns",
+    "bound_ns",
+    "overlap_efficiency",
+    "a",
+    "b",
+    "overlap_ns",
+    "overlap_ratio",
+    "rho",
+    "hidden_ratio_a",
+    "hidden_ratio_b",
+    "verdict",
+    "reason",
+)
+"""Columns of :func:`pair_rows`."""
+
+
+def pair_rows(analysis: Analysis, rows: Sequence[ScopeRow]) -> Iterator[tuple[object, ...]]:
+    """Yield one row a pair of classes, and one with empty pair columns for a scope without pairs.
+
+    Values are unrounded; None is what does not apply.
+    """
+    for row in rows:
+        scope = row.scope
+        head = (
+            analysis.trace.path,
+            row.name,
+            row.process,
+            row.device,
+            row.instances,
+            scope.span_ns,
+            scope.busy_ns,
+            scope.bound_ns,
+            scope.overlap_efficiency,
+        )
+        if not scope.pairs:
+            yield head + (None,) * (len(PAIR_COLUMNS) - len(head))
+        for pair in scope.pairs:
+            yield head + _pair_values(pair)
+
+
+def _pair_values(pair: PairFigures) -> tuple[object, ...]:
+    return (
+        pair.a,
+        pair.b,
+        pair.overlap_ns,
+        pair.overlap_ratio,
+        pair.rho,
+        pair.hidden_ratio_a,
+        pair.hidden_ratio_b,
+        pair.verdict,
+        pair.reason,
+    )

@@ -1,0 +1,60 @@
+"""Analyses as CSV and as markdown, one row a pair of classes in a scope."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from gpuscope.model.result import Analysis
+from gpuscope.report.rows import PAIR_COLUMNS, ScopeRow, pair_rows, scope_rows, top_rows
+from gpuscope.units import format_ns, format_ratio
+
+
+def to_csv(analyses: Sequence[Analysis], top: int | None = None) -> str:
+    """Return CSV text with a header; None is empty, times are in ns, nothing is rounded."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(PAIR_COLUMNS)
+    for analysis in analyses:
+        writer.writerows(pair_rows(analysis, top_rows(scope_rows(analysis), top)))
+    return text.getvalue()
+
+
+def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
+    """Return a markdown table for each trace, rounded for reading, and its findings."""
+    parts = []
+    for analysis in analyses:
+        parts.append(f"### {_escaped(analysis.trace.path)}\n")
+        parts.append("| range | × | span | busy | pair | overlap | ratio | verdict |")
+        parts.append("|---|---:|---:|---:|---|---:|---:|---|")
+        for row in top_rows(scope_rows(analysis), top):
+            parts.extend(_markdown_rows(row))
+        parts.extend(
+            f"\n**{finding.id}**: {_escaped(finding.claim)} {_escaped(finding.advice)}"
+            for finding in analysis.findings
+        )
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _markdown_rows(row: ScopeRow) -> list[str]:
+    scope = row.scope
+    head = (
+        f"| {_escaped(row.name)} | {row.instances} | {format_ns(scope.span_ns)} "
+        f"| {format_ns(scope.busy_ns)} "
+    )
+    if not scope.pairs:
+        return [f"{head}| – | – | – | – |"]
+    return [
+        f"{head}| {pair.a} ∩ {pair.b} | {format_ns(pair.overlap_ns)} "
+        f"| {format_ratio(pair.overlap_ratio)} | {pair.verdict} |"
+        for pair in scope.pairs
+    ]
+
+
+def _escaped(text: str) -> str:
+    clean = "".join(char if char.isprintable() else "�" for char in text)
+    for char in "\\`*_|<>[]":
+        clean = clean.replace(char, f"\\{char}")
+    return clean

@@ -1,0 +1,219 @@
+"""Analyses for people at a terminal: tables that fit, verdicts in colour and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpuscope.model.result import Analysis, Finding, Judgement, PairFigures, Scope
+from gpuscope.report.rows import WHOLE_TRACE, ScopeRow, scope_rows, top_rows
+from gpuscope.units import format_ns, format_ratio
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+VERDICT_STYLE = {
+    "overlapped": "bold green",
+    "pipelined": "green",
+    "partial": "yellow",
+    "serialized": "bold red",
+    "immaterial": "dim",
+    "inconclusive": "magenta",
+}
+"""Colour of each verdict; the word always stands beside it."""
+
+_NAME_WIDTH = 40
+_BAR_WIDTH = 20
+
+
+def printable(text: str, width: int = 500) -> str:
+    """Make a name from a trace safe to print: no control characters, at most `width` long."""
+    clean = "".join(char if char.isprintable() else "�" for char in text[: 4 * width])
+    return clean if len(clean) <= width else clean[: width - 1] + "…"
+
+
+def render_analysis(analysis: Analysis, console: Console, top: int | None = None) -> None:
+    """Print what an analysis found: a table of scopes and pairs, then the findings.
+
+    Ranges in which nothing could overlap (one class only) are counted instead of listed, unless
+    `top` asks for a number of scopes by the time that could still be hidden.
+    """
+    from rich.markup import escape
+
+    trace = analysis.trace
+    console.print(
+        f"[bold]{escape(printable(trace.path))}[/bold]  {trace.operations} operations in "
+        f"{format_ns(trace.duration_ns)}, Nsight Systems {trace.tool_version or '(version unknown)'}",
+        highlight=False,
+    )
+    for note in _notes(analysis):
+        console.print(f"  [yellow]note[/yellow] {escape(printable(note))}", highlight=False)
+    rows = scope_rows(analysis)
+    shown = top_rows(rows, top)
+    if top is None:
+        shown = tuple(row for row in rows if row.scope.pairs or row.name == WHOLE_TRACE)
+    several = len({(row.process, row.device) for row in rows}) > 1
+    for row in shown:
+        _print_scope(row, several, console)
+    hidden = len(rows) - len(shown)
+    if hidden:
+        what = "of one class of work only" if top is None else "with less to gain"
+        console.print(f"[dim]{hidden} more {what}: --json and --csv list them[/dim]")
+    for link in analysis.link_pairs:
+        style = VERDICT_STYLE[link.verdict]
+        console.print(
+            f"links {link.a} ∩ {link.b}: {format_ratio(link.overlap_ratio)} "
+            f"[{style}]{link.verdict}[/{style}] ({escape(link.reason)})",
+            highlight=False,
+        )
+    render_findings(analysis.findings, console)
+
+
+def _notes(analysis: Analysis) -> list[str]:
+    trace = analysis.trace
+    notes = list(trace.notes)
+    if trace.damaged:
+        notes.append(f"{trace.damaged} damaged rows were left out")
+    if trace.lost_records:
+        notes.append(f"about {trace.lost_records} GPU records were lost while recording")
+    notes.extend(f"{gone.analyzer} could not look: {gone.reason}" for gone in analysis.abstained)
+    return notes
+
+
+def render_findings(findings: Sequence[Finding], console: Console) -> None:
+    """Print findings: the claim, what to change, what it would save at most."""
+    from rich.markup import escape
+
+    for finding in findings:
+        style = "bold yellow" if finding.severity == "warning" else "bold cyan"
+        where = f" in {printable(finding.range, _NAME_WIDTH)}" if finding.range else ""
+        console.print(
+            f"[{style}]{finding.id}[/{style}]{escape(where)}: {escape(printable(finding.claim))}",
+            highlight=False,
+        )
+        saving = (
+            "" if finding.saving_ns is None else f" (saves up to {format_ns(finding.saving_ns)})"
+        )
+        console.print(f"    → {escape(printable(finding.advice))}{saving}", highlight=False)
+
+
+def _print_scope(row: ScopeRow, several: bool, console: Console) -> None:
+    """Print a scope's line, and under it a line for each pair that matters."""
+    from rich.markup import escape
+
+    scope = row.scope
+    name = escape(printable(row.name, _NAME_WIDTH))
+    where = f" · GPU {row.device}" if several else ""
+    reached = (
+        ""
+        if scope.overlap_efficiency is None
+        else f" · {format_ratio(scope.overlap_efficiency)} of the possible gain"
+    )
+    console.print(
+        f"[bold]{name}[/bold]{where} ×{row.instances}  span {format_ns(scope.span_ns)} · "
+        f"busy {format_ns(scope.busy_ns)}{reached}",
+        highlight=False,
+    )
+    judged = [pair for pair in scope.pairs if pair.verdict != "immaterial"]
+    width = max((len(_pair_name(pair)) for pair in judged), default=0)
+    for pair in judged:
+        style = VERDICT_STYLE[pair.verdict]
+        console.print(
+            f"    {_pair_name(pair):<{width}}  {format_ratio(pair.overlap_ratio):>7} "
+            f"{_bar(pair.overlap_ratio)} {format_ns(pair.overlap_ns):>8}  "
+            f"[{style}]{pair.verdict}[/{style}]",
+            highlight=False,
+        )
+        if pair.verdict in {"partial", "pipelined", "inconclusive"}:
+            console.print(f"    {'':<{width}}  [dim]{escape(pair.reason)}[/dim]", highlight=False)
+    immaterial = [_pair_name(pair) for pair in scope.pairs if pair.verdict == "immaterial"]
+    if immaterial:
+        console.print(
+            f"    [dim]immaterial, under 5 % of busy: {', '.join(immaterial)}[/dim]",
+            highlight=False,
+        )
+
+
+def _pair_name(pair: PairFigures) -> str:
+    return f"{pair.a} ∩ {pair.b}"
+
+
+def _bar(ratio: float | None) -> str:
+    filled = round((ratio or 0.0) * _BAR_WIDTH)
+    return "█" * filled + "░" * (_BAR_WIDTH - filled)
+
+
+def render_run(
+    result: Mapping[str, Any] | None,
+    analysis: Analysis,
+    judgement: Judgement | None,
+    console: Console,
+) -> None:
+    """Print the outcome of ``gpuscope run``: the analysis, then speed-up and expectations.
+
+    `result` is the benchmark's own, None for a program of the user's.
+    """
+    render_analysis(analysis, console)
+    if result is not None:
+        _render_speed(result, analysis, console)
+    if judgement is not None and judgement.rows:
+        _render_judgement(judgement, console)
+
+
+def _render_speed(result: Mapping[str, Any], analysis: Analysis, console: Console) -> None:
+    """Print each pass: its untraced time, speed-up against the first, and what was reached."""
+    from rich import box
+    from rich.table import Table
+
+    passes = result.get("passes") or {}
+    if not passes:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="untraced", title_justify="left")
+    table.add_column("pass")
+    for name in ("median", "p10-p90", "speed-up", "measured on the trace", "reached"):
+        table.add_column(name, justify="right")
+    baseline = next(iter(passes.values()))["median_ns"]
+    for name, times in passes.items():
+        scope = _scope_of(analysis, name)
+        traced = "–" if scope is None else format_ns(scope.span_ns / max(1, _count(analysis, name)))
+        reached = None if scope is None else scope.overlap_efficiency
+        table.add_row(
+            name,
+            format_ns(times["median_ns"]),
+            f"{format_ns(times['p10_ns'])} – {format_ns(times['p90_ns'])}",
+            f"{baseline / times['median_ns']:.2f}×",
+            traced,
+            format_ratio(reached),
+        )
+    console.print(table)
+
+
+def _scope_of(analysis: Analysis, name: str) -> Scope | None:
+    entries = analysis.ranges_named(name)
+    return entries[0].scope if entries else None
+
+
+def _count(analysis: Analysis, name: str) -> int:
+    return analysis.ranges_named(name)[0].instances
+
+
+def _render_judgement(judgement: Judgement, console: Console) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="expected", title_justify="left")
+    for name in ("range", "pair", "must be", "is", "limit", "of it reached", ""):
+        table.add_column(name)
+    marks = {True: Text("met", "green"), False: Text("NOT MET", "bold red")}
+    for row in judgement.rows:
+        table.add_row(
+            row.range,
+            f"{row.a} ∩ {row.b}",
+            row.expected,
+            row.found or row.reason,
+            format_ratio(row.ratio_limit),
+            format_ratio(row.rho),
+            Text("cannot judge", "magenta") if row.met is None else marks[row.met],
+        )
+    console.print(table)
