@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""Recording: start programs under Nsight Systems, and say what they ran on."""

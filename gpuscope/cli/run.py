@@ -1,0 +1,515 @@
+"""Record a benchmark, or your own program, and say what overlapped.
+
+A benchmark runs twice: by itself for the times, then under Nsight Systems for the verdicts; what
+the trace must show is held against what it shows. Your own program runs once, under Nsight Systems.
+
+For example:
+  gpuscope run --nsys streams                     a benchmark; `gpuscope list` names them
+  gpuscope run --nsys streams --twin pageable     its variant that must not overlap
+  gpuscope run --nsys streams --view              and open the page
+  gpuscope run --untraced streams --chunks 16     only the times; --chunks is the benchmark's
+  gpuscope run --nsys -- python train.py          your program
+  gpuscope run --nsys --capture nvtx:step@train -- python train.py    only its range `step`
+
+The options below work before and after NAME; all others after NAME are the benchmark's
+(`gpuscope run NAME --help`). The run's folder holds run.json, analysis.json, the report and its
+SQLite export. Exits with 4 when a benchmark does not show what it must, with 5 when the trace
+cannot tell, with 1 when the program fails, with 130 after Ctrl-C: what was recorded is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuscope.errors import (
+    INTERRUPTED,
+    CannotJudgeError,
+    GateError,
+    GpuscopeError,
+    MissingError,
+    ProgramError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpuscope.benchmarks import Benchmark
+    from gpuscope.model.result import Analysis, Judgement
+    from gpuscope.recording.display import Display
+    from gpuscope.recording.folder import RunFolder
+    from gpuscope.recording.nsys import Nsys, Recording
+
+PERTURBED_RATIO = 0.10
+"""Traced and untraced median times further apart than this are flagged."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `gpuscope run`."""
+    parser.usage = (
+        "gpuscope run [options] NAME [benchmark options]\n"
+        "       gpuscope run [options] -- COMMAND [ARGUMENT ...]"
+    )
+    _add_own_options(parser)
+    parser.add_argument(
+        "target",
+        nargs=argparse.REMAINDER,
+        metavar="NAME | -- COMMAND",
+        help="a benchmark and its options, or -- and a program and its arguments",
+    )
+
+
+def _add_own_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that work on either side of NAME. No defaults: the second pass has none."""
+    what = parser.add_argument_group("what to record")
+    what.add_argument("--nsys", action="store_true", help="record with Nsight Systems")
+    what.add_argument(
+        "--untraced", action="store_true", help="stop after the timing run of a benchmark"
+    )
+    what.add_argument("--twin", metavar="NAME", help="the benchmark's variant NAME")
+    what.add_argument("--reps", metavar="N", help="measured repetitions of the benchmark")
+    what.add_argument(
+        "--capture",
+        metavar="PART",
+        help="the part of your program to record: nvtx:RANGE@DOMAIN, cuda (from "
+        "cudaProfilerStart to Stop), or delay:SECONDS,duration:SECONDS",
+    )
+    what.add_argument(
+        "--trace", metavar="APIS", help="what nsys traces (default: cuda,nvtx), such as ...,mpi"
+    )
+    what.add_argument(
+        "--nsys-args", metavar="ARGS", help="more for nsys: --nsys-args='--gpu-metrics-devices=all'"
+    )
+    what.add_argument(
+        "--timeout", type=_seconds, metavar="SECONDS", help="stop the program after this time"
+    )
+    where = parser.add_argument_group("where it goes")
+    where.add_argument(
+        "--out", type=Path, metavar="DIR", help="the run's folder (default: runs/NAME-TIME)"
+    )
+    where.add_argument("--force", action="store_true", help="replace the run in --out")
+    where.add_argument("--json", action="store_true", help="print the run and analysis as JSON")
+    where.add_argument("--view", action="store_true", help="open the page afterwards")
+    where.add_argument("--port", metavar="N", help="the page's port")
+    where.add_argument("--host", metavar="ADDRESS", help="the address the page listens on")
+    where.add_argument("--no-browser", action="store_true", help="only print the page's address")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError("seconds above 0 are wanted")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What the command line asks for."""
+
+    args: argparse.Namespace
+    benchmark: Benchmark | None
+    options: tuple[str, ...]
+    """The benchmark's own options, --twin and --reps among them."""
+    command: tuple[str, ...]
+    """The user's program; empty for a benchmark."""
+
+    @property
+    def name(self) -> str:
+        return self.benchmark.name if self.benchmark else Path(self.command[0]).name
+
+    @property
+    def must_catch(self) -> bool:
+        """Whether the benchmark must end by catching wrong data."""
+        if self.benchmark is None or not self.args.twin:
+            return False
+        return self.benchmark.twin(self.args.twin).wrong_data
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What came of it so far."""
+
+    untraced: Mapping[str, Any] | None = None
+    traced: Mapping[str, Any] | None = None
+    recording: Recording | None = None
+    analysis: Analysis | None = None
+    judgement: Judgement | None = None
+    perturbed: dict[str, float] = field(default_factory=dict)
+    caught: bool = False
+    failure: GpuscopeError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        if self.recording is not None and self.recording.interrupted:
+            return INTERRUPTED
+        return self.failure.exit_code if self.failure else 0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Record, analyze, judge, and print."""
+    request = _understand(args)
+    if request is None:
+        return 0  # only the help of a benchmark was asked for
+    from gpuscope.recording import folder as folders
+    from gpuscope.recording.display import Display
+
+    display = Display()
+    nsys = None if args.untraced else _choose_nsys(args, display)
+    folder = folders.prepare(args.out, request.name, force=args.force)
+    try:
+        outcome = _record(request, nsys, folder, display)
+    except BaseException:
+        folder.remove_if_empty()
+        raise
+    _report(request, outcome, nsys, folder, display)
+    if outcome.exit_code == INTERRUPTED:
+        display.say("interrupted; what was recorded until then is kept and analyzed")
+    elif args.view and outcome.analysis is not None:
+        if outcome.failure:
+            display.say(str(outcome.failure))
+        _view(args, folder)
+    if outcome.failure and outcome.exit_code != INTERRUPTED:
+        raise outcome.failure
+    return outcome.exit_code
+
+
+# ── understanding the command line ───────────────────────────────────────────────────────────────
+
+
+def _understand(args: argparse.Namespace) -> _Request | None:
+    """Tell run's own options from the benchmark's; None when a benchmark's help was shown."""
+    from gpuscope import benchmarks
+
+    if not args.target:
+        msg = "name a benchmark (`gpuscope list`), or give your program after --."
+        raise UsageError(msg)
+    if args.target[0] == "--":
+        return _Request(args, None, (), _command(args, tuple(args.target[1:])))
+    name, *rest = args.target
+    try:
+        benchmark = benchmarks.find_benchmark(name)
+    except UsageError as error:
+        if shutil.which(name):
+            msg = (
+                f"{error} To record the program, write -- before it: gpuscope run --nsys -- {name}"
+            )
+            raise UsageError(msg) from None
+        raise
+    if "--" in rest:
+        split = rest.index("--")
+        rest, verbatim = rest[:split], rest[split + 1 :]
+    else:
+        verbatim = []
+    if {"-h", "--help"} & set(rest):
+        from gpuscope.recording.launch import show_benchmark_help
+
+        print(show_benchmark_help(name), end="")
+        return None
+    parser = argparse.ArgumentParser(
+        prog="gpuscope run",
+        add_help=False,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    _add_own_options(parser)
+    _, options = parser.parse_known_args(rest, namespace=args)
+    if args.capture:
+        msg = "--capture is for a program of yours: a benchmark captures its measured part itself."
+        raise UsageError(msg)
+    if args.twin:
+        benchmark.twin(args.twin)  # raises for one that is not there
+        options += ["--twin", args.twin]
+    if args.reps:
+        options += ["--reps", args.reps]
+    return _Request(args, benchmark, (*options, *verbatim), ())
+
+
+def _command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, ...]:
+    if not command:
+        msg = "no program follows --: gpuscope run --nsys -- COMMAND [ARGUMENT ...]"
+        raise UsageError(msg)
+    for option in ("untraced", "twin", "reps"):
+        if getattr(args, option):
+            msg = f"--{option} is for benchmarks; a program of yours is only recorded."
+            raise UsageError(msg)
+    found = shutil.which(command[0])
+    if found is None:
+        msg = f"there is no program {command[0]!r} to run; check its name, or give its path."
+        raise UsageError(msg)
+    return (found, *command[1:])
+
+
+def _choose_nsys(args: argparse.Namespace, display: Display) -> Nsys:
+    from gpuscope.recording import nsys as nsight
+
+    nsys = nsight.find()
+    if not args.nsys:
+        display.say("recording with Nsight Systems (--nsys)")
+    display.say(f"nsys {nsys.version_text}: {nsys.path}")
+    # What looks missing may still be found by nsys's own means: only a recording is proof.
+    if nsight.missing_libraries(nsys) and (problem := nsight.importer_problem(nsys)):
+        raise MissingError(f"{problem}.")
+    return nsys
+
+
+# ── recording and judging ────────────────────────────────────────────────────────────────────────
+
+
+def _record(request: _Request, nsys: Nsys | None, folder: RunFolder, display: Display) -> _Outcome:
+    from gpuscope.recording.folder import read_result
+
+    outcome = _Outcome()
+    if request.benchmark is not None:
+        outcome.caught = _time(request, folder, display)
+        if outcome.caught:
+            return outcome
+        outcome.untraced = read_result(folder.untraced)
+        if not outcome.untraced["valid"]:
+            display.say("the times are void: " + "; ".join(outcome.untraced["notes"]))
+    if nsys is None:
+        return outcome
+    outcome.recording = _trace(request, nsys, folder, display)
+    if folder.traced.exists():
+        outcome.traced = read_result(folder.traced)
+    _say_what_ended(outcome.recording, request, display)
+    _analyze(request, nsys, folder, outcome, display)
+    outcome.failure = _failure(request, outcome, folder)
+    return outcome
+
+
+def _time(request: _Request, folder: RunFolder, display: Display) -> bool:
+    """Run the benchmark untraced; say whether it caught the wrong data that it had to catch."""
+    from gpuscope.benchmarks import WRONG_DATA
+    from gpuscope.recording import launch
+
+    ended, words = launch.run_untraced(
+        launch.benchmark_argv(request.name, request.options, folder.untraced),
+        display=display,
+        timeout_s=request.args.timeout,
+    )
+    if ended.interrupted:
+        raise KeyboardInterrupt
+    if ended.timed_out:
+        msg = f"{request.name} was stopped: it ran longer than {request.args.timeout:g} s."
+        raise ProgramError(msg)
+    caught = any(word.startswith(f"gpuscope: {WRONG_DATA}") for word in words)
+    if request.must_catch:
+        if ended.code == 0:
+            msg = f"the data check let {request.args.twin} pass, which spoils the data on purpose."
+            raise GateError(msg)
+        if caught:
+            return True
+    if ended.code != 0:
+        raise _BenchmarkError.of(request.name, ended.code, words)
+    return False
+
+
+class _BenchmarkError(ProgramError):
+    """The benchmark failed: its own sentence, with its own exit code."""
+
+    @classmethod
+    def of(cls, name: str, code: int, words: Sequence[str]) -> _BenchmarkError:
+        own = [word for word in words if word.startswith("gpuscope: ")]
+        known = {one.exit_code for one in (ProgramError, UsageError, MissingError, GateError)}
+        if own and code in known:
+            error = cls(f"{name} did not run; its reason stands above.")
+            error.exit_code = code
+        else:
+            error = cls(f"{name} failed with exit code {code}; its own words are above.")
+        return error
+
+
+def _trace(request: _Request, nsys: Nsys, folder: RunFolder, display: Display) -> Recording:
+    from gpuscope.recording import launch
+    from gpuscope.recording import nsys as nsight
+
+    args = request.args
+    if request.benchmark is not None:
+        command: Sequence[str] = launch.benchmark_argv(
+            request.name, request.options, folder.traced, plan=folder.untraced
+        )
+    else:
+        command = request.command
+    part = "cuda" if request.benchmark is not None else args.capture
+    capture = nsight.parse_capture(part) if part else None
+    return nsight.record(
+        nsys,
+        command,
+        folder.report,
+        display=display,
+        capture=capture,
+        trace=args.trace or nsight.DEFAULT_TRACE,
+        extra=shlex.split(args.nsys_args or ""),
+        timeout_s=args.timeout,
+        quiet_input=request.benchmark is not None,
+    )
+
+
+def _say_what_ended(recording: Recording, request: _Request, display: Display) -> None:
+    if recording.outlived and not recording.interrupted:
+        names = ", ".join(recording.outlived)
+        display.say(f"{request.name} left processes running, which were ended: {names}")
+
+
+def _analyze(
+    request: _Request, nsys: Nsys, folder: RunFolder, outcome: _Outcome, display: Display
+) -> None:
+    from gpuscope import api
+    from gpuscope.analysis import Options
+    from gpuscope.recording import nsys as nsight
+
+    nsight.export(folder.report, folder.sqlite, nsys=nsys, display=display)
+    result = outcome.traced or outcome.untraced
+    with display.step("analyzing"):
+        trace = api.open_trace(folder.sqlite)
+        options = Options(ratio_limits=api.ratio_limits(result) if result else {})
+        outcome.analysis = api.analyze_trace(trace, options)
+    if not trace.ranges:
+        _say_no_ranges(request, nsys, display)
+    if outcome.traced is not None:
+        outcome.judgement = api.judge(outcome.traced, api.Analyses((outcome.analysis,)))
+        outcome.perturbed = _perturbed(outcome.untraced, outcome.traced)
+        for name, ratio in outcome.perturbed.items():
+            display.say(
+                f"perturbed: {name} took {abs(ratio):.0%} {'longer' if ratio > 0 else 'less'} "
+                "under the profiler; the times shown are the untraced ones"
+            )
+
+
+def _say_no_ranges(request: _Request, nsys: Nsys, display: Display) -> None:
+    from gpuscope.recording import machine
+
+    traced = request.args.trace
+    if traced and "nvtx" not in traced.split(","):
+        return
+    version = machine.package_version("nvtx")
+    with_nvtx = f" with nvtx {version}" if version and request.benchmark else ""
+    display.say(
+        f"NVTX recorded no range under nsys {nsys.version_text}{with_nvtx}: if there should be "
+        "some, install nvtx 0.2.11 (nsys 2023.4 records nothing of later ones) or a newer nsys"
+    )
+
+
+def _perturbed(untraced: Mapping[str, Any] | None, traced: Mapping[str, Any]) -> dict[str, float]:
+    """Return the passes whose median changed too much under the profiler, and by what ratio."""
+    before = (untraced or {}).get("passes") or {}
+    changes = {
+        name: row["median_ns"] / before[name]["median_ns"] - 1
+        for name, row in traced["passes"].items()
+        if name in before and before[name]["median_ns"]
+    }
+    return {name: change for name, change in changes.items() if abs(change) > PERTURBED_RATIO}
+
+
+def _failure(request: _Request, outcome: _Outcome, folder: RunFolder) -> GpuscopeError | None:
+    """Decide what the run ends with, once all that can be said about it is known."""
+    recording, analysis, judgement = outcome.recording, outcome.analysis, outcome.judgement
+    assert recording is not None  # it was recorded
+    assert analysis is not None
+    if recording.timed_out:
+        return ProgramError(f"{request.name} was stopped after {request.args.timeout:g} s.")
+    if recording.program_code != 0:
+        return ProgramError(
+            f"{request.name} failed with exit code {recording.program_code}; "
+            f"what was recorded until then is in {folder.path}."
+        )
+    if judgement is not None and judgement.cannot_judge:
+        return CannotJudgeError("the trace does not show what the benchmark must show: see above.")
+    if judgement is not None and not judgement.met:
+        return GateError(f"{request.name} did not show what it must: see the rows marked above.")
+    if request.benchmark is not None and judgement is None and not recording.interrupted:
+        return ProgramError(f"{request.name} was recorded but wrote no result: run it again.")
+    if analysis.trace.operations == 0:
+        part = "the recorded part of it" if request.args.capture else "the program"
+        return CannotJudgeError(
+            f"{part} did nothing on a GPU, or nsys could not see it: the trace in {folder.path} "
+            "has no kernel and no copy. `gpuscope doctor` checks the machine."
+        )
+    return None
+
+
+# ── telling ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _report(
+    request: _Request,
+    outcome: _Outcome,
+    nsys: Nsys | None,
+    folder: RunFolder,
+    display: Display,
+) -> None:
+    from gpuscope.model import codec
+
+    record = _run_record(request, outcome, nsys)
+    if outcome.analysis is not None:
+        folder.write_json(folder.analysis, codec.dumps(outcome.analysis))
+    folder.write_json(folder.run, codec.dumps(record))
+    if request.args.json:
+        sys.stdout.write(codec.dumps({**record, "analysis": outcome.analysis}))
+    elif outcome.analysis is not None:
+        from rich.console import Console
+
+        from gpuscope.report.text import render_run
+
+        shown = outcome.untraced or outcome.traced
+        render_run(shown, outcome.analysis, outcome.judgement, Console())
+    if outcome.caught:
+        text = f"{request.args.twin}: caught by the data check, as it must be"
+        display.say(text) if request.args.json else print(text)
+    display.say(f"Wrote {os.path.relpath(folder.path)}")
+
+
+def _run_record(request: _Request, outcome: _Outcome, nsys: Nsys | None) -> dict[str, Any]:
+    """Return ``run.json``: all that a reader needs to repeat and to believe the run."""
+    import datetime
+
+    from gpuscope._version import __version__
+    from gpuscope.recording import machine
+
+    result = outcome.untraced or outcome.traced or {}
+    recording = outcome.recording
+    return {
+        "schema_version": 1,
+        "gpuscope": __version__,
+        "written_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "benchmark": request.benchmark.name if request.benchmark else None,
+        "twin": request.args.twin,
+        "command": list(request.command) or None,
+        "options": result.get("options", {}),
+        "recorder": nsys
+        and {
+            "name": "nsys",
+            "version": nsys.version_text,
+            "argv": list(recording.argv) if recording else None,
+        },
+        "machine": machine.describe(),
+        "untraced": outcome.untraced,
+        "traced": outcome.traced,
+        "perturbed": outcome.perturbed,
+        "caught": outcome.caught if request.must_catch else None,
+        "expected": outcome.judgement.rows if outcome.judgement else None,
+        "interrupted": bool(recording and recording.interrupted),
+        "program_exit_code": recording.program_code if recording else None,
+        "exit_code": outcome.exit_code,
+    }
+
+
+def _view(args: argparse.Namespace, folder: RunFolder) -> None:
+    """Show the run as `gpuscope view` does."""
+    from gpuscope import cli
+
+    view = cli.command_module("view")
+    parser = argparse.ArgumentParser(prog="gpuscope view", allow_abbrev=False)
+    view.add_arguments(parser)
+    words = [str(folder.path)]
+    words += [f"--port={args.port}"] if args.port else []
+    words += [f"--host={args.host}"] if args.host else []
+    words += ["--no-browser"] if args.no_browser else []
+    view.run(parser.parse_args(words))

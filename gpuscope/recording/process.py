@@ -1,0 +1,352 @@
+"""Run a program and leave nothing of it behind: its output line by line, Ctrl-C, the whole tree.
+
+nsys starts an agent that detaches itself, and puts the profiled program into a session of its own;
+a signal to one process group reaches neither. While a program runs here, this process therefore
+adopts orphans (Linux' child subreaper), so that every process the program starts, however it
+detaches itself, stays a descendant that can be found, ended and reaped.
+
+::
+
+    Ctrl-C, SIGTERM, SIGHUP  → SIGINT to the program      (nsys then writes what it recorded)
+    again, or after a grace  → SIGTERM to the program
+    again, or after 5 s      → SIGKILL to all of its tree
+    the program has ended    → SIGTERM, then SIGKILL to whatever of the tree outlives it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from gpuscope.errors import ProgramError
+
+GRACE_S = 60.0
+"""Time nsys gets after Ctrl-C to write its report, before it is ended."""
+TERMINATE_S = 5.0
+"""Time between SIGTERM and SIGKILL."""
+SETTLE_S = 2.0
+"""Time the rest of the tree gets to end by itself once the program has ended."""
+
+_POLL_S = 0.05
+_PR_SET_CHILD_SUBREAPER = 36
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ESCALATION = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended."""
+
+    code: int
+    """Its exit code, as a shell shows it: 128 + n after signal n."""
+    interrupted: bool
+    """The user stopped it (Ctrl-C)."""
+    timed_out: bool
+    """It ran longer than it was allowed to, and was stopped."""
+    outlived: tuple[str, ...]
+    """Names of the processes it left running, which were ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A piece of the program's output."""
+
+    text: str
+    replaced: bool
+    """It ends in a carriage return: a progress display will write over it."""
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    on_line: Callable[[Line], None],
+    env: Mapping[str, str] | None = None,
+    quiet_input: bool = False,
+    timeout_s: float | None = None,
+    grace_s: float = GRACE_S,
+    on_stop: Callable[[int], None] | None = None,
+) -> Ended:
+    """Run `argv` until it and everything it started has ended.
+
+    Parameters
+    ----------
+    argv
+        The program and its arguments.
+    on_line
+        Called with every line of its output, standard output and standard error together.
+    env
+        Its environment; by default this process'.
+    quiet_input
+        Give it no standard input.
+    timeout_s
+        Stop it after this time, as Ctrl-C would.
+    grace_s
+        Time it gets after the first request to stop.
+    on_stop
+        Called when it is asked to stop: with 0 for the first request, 1 for SIGTERM, 2 for SIGKILL.
+
+    Raises
+    ------
+    ProgramError
+        The program cannot be started.
+    """
+    with _adopting(), _collecting_signals() as requests:
+        others = frozenset(_children_of(os.getpid()))
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL if quiet_input else None,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else dict(env),
+                start_new_session=True,
+            )
+        except OSError as error:
+            msg = f"{argv[0]} cannot be started: {error.strerror}."
+            raise ProgramError(msg) from None
+        stopper = _Stopper(process, others, requests, grace_s, timeout_s, on_stop)
+        try:
+            _follow(process, stopper, on_line)
+        finally:
+            outlived = _end_tree(process, others)
+        return Ended(
+            code=process.returncode if process.returncode >= 0 else 128 - process.returncode,
+            interrupted=bool(requests),
+            timed_out=stopper.timed_out,
+            outlived=outlived,
+        )
+
+
+def output(argv: Sequence[str], timeout_s: float = 30.0) -> tuple[int, str]:
+    """Run a short helper such as ``nsys --version``; return its exit code and its output.
+
+    A helper that cannot be started, or takes longer than `timeout_s`, gives code 127 or 124.
+    """
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"{argv[0]} gave no answer within {timeout_s:.0f} s"
+    except OSError as error:
+        return 127, f"{argv[0]}: {error.strerror}"
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+class _Stopper:
+    """Decides, each time it is asked, which signal is due."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        others: frozenset[int],
+        requests: list[int],
+        grace_s: float,
+        timeout_s: float | None,
+        on_stop: Callable[[int], None] | None,
+    ) -> None:
+        self.timed_out = False
+        self._process = process
+        self._others = others
+        self._requests = requests
+        self._pauses = (grace_s, TERMINATE_S)
+        self._limit = None if timeout_s is None else time.monotonic() + timeout_s
+        self._on_stop = on_stop
+        self._stage = 0
+        self._seen = 0
+        self._deadline: float | None = None
+
+    def check(self) -> None:
+        """Send the next signal, if the user, the time limit or the end of a grace asks for it."""
+        now = time.monotonic()
+        due = len(self._requests) > self._seen
+        self._seen = len(self._requests)
+        if self._stage == 0 and self._limit is not None and now > self._limit:
+            self.timed_out = due = True
+        if self._deadline is not None and now > self._deadline:
+            due = True
+        if not due or self._stage >= len(_ESCALATION):
+            return
+        number = _ESCALATION[self._stage]
+        if self._on_stop is not None:
+            self._on_stop(self._stage)
+        if number is signal.SIGKILL:
+            for pid in _tree(self._others):
+                _send(pid, number)
+        _send(self._process.pid, number)
+        self._deadline = (
+            now + self._pauses[self._stage] if self._stage < len(self._pauses) else None
+        )
+        self._stage += 1
+
+
+def _follow(
+    process: subprocess.Popen[bytes], stopper: _Stopper, on_line: Callable[[Line], None]
+) -> None:
+    """Pass the output on until the program has ended and its output with it."""
+    assert process.stdout is not None  # Popen was given a pipe
+    pipe = process.stdout.fileno()
+    os.set_blocking(pipe, False)
+    pending = b""
+    with process.stdout, selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        is_open = True
+        while True:
+            stopper.check()
+            if not is_open:
+                time.sleep(_POLL_S)
+                ready = False
+            else:
+                ready = bool(selector.select(_POLL_S))
+            if ready:
+                chunk = os.read(pipe, 1 << 16)
+                is_open = bool(chunk)
+                if not is_open:
+                    selector.unregister(pipe)
+                pending = _pass_lines(pending + chunk, on_line)
+            elif process.poll() is not None:
+                break  # silent, and ended: a process it left behind may hold the pipe open
+    if pending:
+        on_line(Line(pending.decode(errors="replace"), replaced=False))
+
+
+def _pass_lines(data: bytes, on_line: Callable[[Line], None]) -> bytes:
+    """Hand all complete lines to `on_line`; return the rest."""
+    start = 0
+    while True:
+        ends = [end for end in (data.find(b"\n", start), data.find(b"\r", start)) if end >= 0]
+        if not ends:
+            return data[start:]
+        end = min(ends)
+        if data[end : end + 1] == b"\r" and end + 1 == len(data):
+            return data[start:]  # perhaps the first half of "\r\n"
+        text = data[start:end].decode(errors="replace")
+        newline = data[end : end + 1] == b"\n" or data[end : end + 2] == b"\r\n"
+        start = end + (2 if data[end : end + 2] == b"\r\n" else 1)
+        on_line(Line(text, replaced=not newline))
+
+
+def _end_tree(process: subprocess.Popen[bytes], others: frozenset[int]) -> tuple[str, ...]:
+    """End everything of the program's tree that still runs; return the names of what had to be."""
+    _wait_for_end(process, others, SETTLE_S if process.poll() is not None else 0.0)
+    left = _tree(others)
+    names = tuple(sorted(filter(None, map(_name, left))))
+    for number, pause_s in ((signal.SIGTERM, TERMINATE_S), (signal.SIGKILL, TERMINATE_S)):
+        for pid in left:
+            _send(pid, number)
+        _wait_for_end(process, others, pause_s)
+        left = _tree(others)
+    process.wait()
+    return names
+
+
+def _wait_for_end(
+    process: subprocess.Popen[bytes], others: frozenset[int], timeout_s: float
+) -> None:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        process.poll()
+        _reap(process, others)
+        if not _tree(others) or time.monotonic() > deadline:
+            return
+        time.sleep(_POLL_S)
+
+
+def _reap(process: subprocess.Popen[bytes], others: frozenset[int]) -> None:
+    """Collect adopted orphans that have ended; the program itself is Popen's to collect."""
+    for pid in _children_of(os.getpid()):
+        if pid != process.pid and pid not in others:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def _tree(others: frozenset[int]) -> list[int]:
+    """All living descendants of this process, without the children it had before."""
+    children: dict[int, list[int]] = {}
+    for pid, parent, state in _processes():
+        if state not in "ZX":
+            children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    todo = [pid for pid in children.get(os.getpid(), []) if pid not in others]
+    while todo:
+        pid = todo.pop()
+        found.append(pid)
+        todo += children.get(pid, [])
+    return found
+
+
+def _children_of(parent: int) -> list[int]:
+    return [pid for pid, its_parent, _ in _processes() if its_parent == parent]
+
+
+def _processes() -> Iterator[tuple[int, int, str]]:
+    """Yield (pid, parent, state) of every process."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                # The command's name stands in parentheses and may itself hold some.
+                stat = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2]
+                state, parent = stat.split()[:2]
+                yield int(entry.name), int(parent), state
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        name = os.path.basename(argv[0]).decode(errors="replace")
+        return "" if name.startswith("nsys") else name
+    return ""
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def _adopting() -> Iterator[None]:
+    """Become the parent of orphaned descendants while the block runs."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def _collecting_signals() -> Iterator[list[int]]:
+    """Collect requests to stop in a list, in place of dying from them half way."""
+    requests: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield requests  # only the main thread may, and it gets the signals
+        return
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        requests.append(number)
+
+    before = {
+        number: signal.signal(number, note)
+        for number in _STOP_SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN  # as under nohup
+    }
+    try:
+        yield requests
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
