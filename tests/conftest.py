@@ -126,7 +126,7 @@ def _find_nsys() -> Path | None:
     from gpuscope.recording import nsys
 
     try:
-        return Path(nsys.find().path)
+        return nsys.find().path
     except MissingError:
         return FETCHED_NSYS if FETCHED_NSYS.exists() else None
 
