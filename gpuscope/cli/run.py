@@ -142,7 +142,10 @@ class _Outcome:
     analysis: Analysis | None = None
     judgement: Judgement | None = None
     perturbed: dict[str, float] = field(default_factory=dict)
-    caught: bool = False
+    caught: str | None = None
+    """What the data check said of a twin that spoils the data."""
+    table: str = ""
+    """The benchmark's own table of times, for people."""
     failure: GpuscopeError | None = None
 
     @property
@@ -267,13 +270,8 @@ def _record(request: _Request, nsys: Nsys | None, folder: RunFolder, display: Di
 
     outcome = _Outcome()
     if request.benchmark is not None:
-        outcome.caught = _time(request, folder, display)
-        if outcome.caught:
-            return outcome
-        outcome.untraced = read_result(folder.untraced)
-        if not outcome.untraced["valid"]:
-            display.say("the times are void: " + "; ".join(outcome.untraced["notes"]))
-    if nsys is None:
+        _time(request, folder, display, outcome)
+    if nsys is None or outcome.caught:
         return outcome
     outcome.recording = _trace(request, nsys, folder, display)
     if folder.traced.exists():
@@ -284,46 +282,40 @@ def _record(request: _Request, nsys: Nsys | None, folder: RunFolder, display: Di
     return outcome
 
 
-def _time(request: _Request, folder: RunFolder, display: Display) -> bool:
-    """Run the benchmark untraced; say whether it caught the wrong data that it had to catch."""
+def _time(request: _Request, folder: RunFolder, display: Display, outcome: _Outcome) -> None:
+    """Run the benchmark untraced. A twin that must be caught may end here."""
     from gpuscope.benchmarks import WRONG_DATA
     from gpuscope.recording import launch
+    from gpuscope.recording.folder import read_result
 
-    ended, words = launch.run_untraced(
+    done = launch.run_untraced(
         launch.benchmark_argv(request.name, request.options, folder.untraced),
         display=display,
         timeout_s=request.args.timeout,
     )
-    if ended.interrupted:
+    if done.ended.interrupted:
         raise KeyboardInterrupt
-    if ended.timed_out:
+    if done.ended.timed_out:
         msg = f"{request.name} was stopped: it ran longer than {request.args.timeout:g} s."
         raise ProgramError(msg)
-    caught = any(word.startswith(f"gpuscope: {WRONG_DATA}") for word in words)
-    if request.must_catch:
-        if ended.code == 0:
-            msg = f"the data check let {request.args.twin} pass, which spoils the data on purpose."
-            raise GateError(msg)
-        if caught:
-            return True
-    if ended.code != 0:
-        raise _BenchmarkError.of(request.name, ended.code, words)
-    return False
-
-
-class _BenchmarkError(ProgramError):
-    """The benchmark failed: its own sentence, with its own exit code."""
-
-    @classmethod
-    def of(cls, name: str, code: int, words: Sequence[str]) -> _BenchmarkError:
-        own = [word for word in words if word.startswith("gpuscope: ")]
-        known = {one.exit_code for one in (ProgramError, UsageError, MissingError, GateError)}
-        if own and code in known:
-            error = cls(f"{name} did not run; its reason stands above.")
-            error.exit_code = code
-        else:
-            error = cls(f"{name} failed with exit code {code}; its own words are above.")
-        return error
+    code = done.ended.code
+    if request.must_catch and code == 0:
+        msg = f"the data check let {request.args.twin} pass, which spoils the data on purpose."
+        raise GateError(msg)
+    if request.must_catch and code == 1 and (done.error or "").startswith(WRONG_DATA):
+        outcome.caught = done.error
+        return
+    if code != 0 and done.error is None:
+        msg = f"{request.name} failed with exit code {code}; its own words are above."
+        raise ProgramError(msg)
+    if code != 0:
+        error = ProgramError(done.error)
+        error.exit_code = code
+        raise error
+    outcome.table = done.table
+    outcome.untraced = read_result(folder.untraced)
+    if not outcome.untraced["valid"]:
+        display.say("the times are void: " + "; ".join(outcome.untraced["notes"]))
 
 
 def _trace(request: _Request, nsys: Nsys, folder: RunFolder, display: Display) -> Recording:
@@ -460,9 +452,10 @@ def _report(
 
         shown = outcome.untraced or outcome.traced
         render_run(shown, outcome.analysis, outcome.judgement, Console())
-    if outcome.caught:
-        text = f"{request.args.twin}: caught by the data check, as it must be"
-        display.say(text) if request.args.json else print(text)
+    elif outcome.caught:
+        print(f"{request.args.twin}: caught, as it must be ({outcome.caught})")
+    else:
+        print(outcome.table, end="")
     display.say(f"Wrote {os.path.relpath(folder.path)}")
 
 
@@ -493,7 +486,7 @@ def _run_record(request: _Request, outcome: _Outcome, nsys: Nsys | None) -> dict
         "untraced": outcome.untraced,
         "traced": outcome.traced,
         "perturbed": outcome.perturbed,
-        "caught": outcome.caught if request.must_catch else None,
+        "caught": outcome.caught,
         "expected": outcome.judgement.rows if outcome.judgement else None,
         "interrupted": bool(recording and recording.interrupted),
         "program_exit_code": recording.program_code if recording else None,

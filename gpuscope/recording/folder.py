@@ -52,9 +52,11 @@ class RunFolder:
             raise _not_writable(path, error) from None
 
     def remove_if_empty(self) -> None:
-        """Remove the folder when nothing came to be in it."""
+        """Remove the folder when nothing came to be in it, and ``runs`` with it."""
         with contextlib.suppress(OSError):
             self.path.rmdir()
+            if self.path.parent == DEFAULT_PARENT.absolute():
+                self.path.parent.rmdir()
 
 
 def prepare(out: Path | None, name: str, *, force: bool) -> RunFolder:

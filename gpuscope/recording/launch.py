@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpuscope.recording import process
 from gpuscope.recording.display import Display
 
+ERROR_PREFIX = "gpuscope: "
+"""How a benchmark marks the sentence it fails with."""
 STOP_GRACE_S = 10.0
 """Time a benchmark gets after Ctrl-C to free the GPU by itself."""
 
@@ -27,16 +30,30 @@ def benchmark_argv(
     return [*argv, "--result", str(result)]
 
 
+@dataclass(frozen=True, slots=True)
+class Untraced:
+    """What came of a timing run."""
+
+    ended: process.Ended
+    table: str
+    """What it wrote to standard output."""
+    error: str | None
+    """The sentence it failed with; None where it gave none."""
+
+
 def run_untraced(
     argv: Sequence[str], *, display: Display, timeout_s: float | None = None
-) -> tuple[process.Ended, list[str]]:
-    """Run a benchmark's command line by itself; return how it ended and its last lines."""
-    words: list[str] = []
+) -> Untraced:
+    """Run a benchmark's command line by itself, showing only what it says on the way."""
+    table: list[str] = []
+    errors: list[str] = []
 
     def hear(line: process.Line) -> None:
-        if not line.replaced:
-            words.append(line.text)
-            del words[:-40]
+        if line.is_product:
+            table.append(line.text)
+        elif line.text.startswith(ERROR_PREFIX):
+            errors.append(line.text.removeprefix(ERROR_PREFIX))
+        elif not line.replaced:
             display.program_line(line.text)
 
     with display.step("timing run, untraced"):
@@ -44,11 +61,12 @@ def run_untraced(
             argv,
             on_line=hear,
             quiet_input=True,
+            apart=True,
             timeout_s=timeout_s,
             grace_s=STOP_GRACE_S,
             on_stop=lambda stage: display.say("stopping" if stage == 0 else "ending the benchmark"),
         )
-    return ended, words
+    return Untraced(ended, "".join(f"{line}\n" for line in table), errors[-1] if errors else None)
 
 
 def show_benchmark_help(name: str) -> str:

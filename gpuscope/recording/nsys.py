@@ -465,7 +465,7 @@ def _why_no_report(
         )
     if ended.code != 0:
         return ProgramError(
-            f"{' '.join(command)} ended with exit code {ended.code} and nothing was recorded; "
+            f"{Path(command[0]).name} ended with exit code {ended.code} and nothing was recorded; "
             "its own words are above."
         )
     if capture:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -38,6 +39,7 @@ SETTLE_S = 2.0
 """Time the rest of the tree gets to end by itself once the program has ended."""
 
 _POLL_S = 0.05
+_LINE = re.compile(rb"(\r?\n|\r(?=[^\n]))")  # a last \r may be the first half of \r\n
 _PR_SET_CHILD_SUBREAPER = 36
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ESCALATION = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
@@ -64,6 +66,8 @@ class Line:
     text: str
     replaced: bool
     """It ends in a carriage return: a progress display will write over it."""
+    is_product: bool
+    """It comes from standard output, and standard error was kept apart."""
 
 
 def run(
@@ -72,6 +76,7 @@ def run(
     on_line: Callable[[Line], None],
     env: Mapping[str, str] | None = None,
     quiet_input: bool = False,
+    apart: bool = False,
     timeout_s: float | None = None,
     grace_s: float = GRACE_S,
     on_stop: Callable[[int], None] | None = None,
@@ -88,6 +93,8 @@ def run(
         Its environment; by default this process'.
     quiet_input
         Give it no standard input.
+    apart
+        Tell its standard output from its standard error, at the price of their exact order.
     timeout_s
         Stop it after this time, as Ctrl-C would.
     grace_s
@@ -107,7 +114,7 @@ def run(
                 list(argv),
                 stdin=subprocess.DEVNULL if quiet_input else None,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stderr=subprocess.PIPE if apart else subprocess.STDOUT,
                 env=None if env is None else dict(env),
                 start_new_session=True,
             )
@@ -199,46 +206,48 @@ def _follow(
     process: subprocess.Popen[bytes], stopper: _Stopper, on_line: Callable[[Line], None]
 ) -> None:
     """Pass the output on until the program has ended and its output with it."""
-    assert process.stdout is not None  # Popen was given a pipe
-    pipe = process.stdout.fileno()
-    os.set_blocking(pipe, False)
-    pending = b""
-    with process.stdout, selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        is_open = True
+    with contextlib.ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            stack.enter_context(pipe)
+            os.set_blocking(pipe.fileno(), False)
+            is_product = pipe is process.stdout and process.stderr is not None
+            selector.register(pipe, selectors.EVENT_READ, _Lines(on_line, is_product=is_product))
         while True:
             stopper.check()
-            if not is_open:
-                time.sleep(_POLL_S)
-                ready = False
-            else:
-                ready = bool(selector.select(_POLL_S))
-            if ready:
-                chunk = os.read(pipe, 1 << 16)
-                is_open = bool(chunk)
-                if not is_open:
-                    selector.unregister(pipe)
-                pending = _pass_lines(pending + chunk, on_line)
-            elif process.poll() is not None:
+            ready = selector.select(_POLL_S)
+            for key, _ in ready:
+                chunk = os.read(key.fd, 1 << 16)
+                key.data.take(chunk)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+            if not ready and process.poll() is not None:
                 break  # silent, and ended: a process it left behind may hold the pipe open
-    if pending:
-        on_line(Line(pending.decode(errors="replace"), replaced=False))
+        for key in list(selector.get_map().values()):
+            key.data.take(b"")
 
 
-def _pass_lines(data: bytes, on_line: Callable[[Line], None]) -> bytes:
-    """Hand all complete lines to `on_line`; return the rest."""
-    start = 0
-    while True:
-        ends = [end for end in (data.find(b"\n", start), data.find(b"\r", start)) if end >= 0]
-        if not ends:
-            return data[start:]
-        end = min(ends)
-        if data[end : end + 1] == b"\r" and end + 1 == len(data):
-            return data[start:]  # perhaps the first half of "\r\n"
-        text = data[start:end].decode(errors="replace")
-        newline = data[end : end + 1] == b"\n" or data[end : end + 2] == b"\r\n"
-        start = end + (2 if data[end : end + 2] == b"\r\n" else 1)
-        on_line(Line(text, replaced=not newline))
+class _Lines:
+    """Cuts a stream of bytes into lines."""
+
+    def __init__(self, on_line: Callable[[Line], None], *, is_product: bool) -> None:
+        self._on_line = on_line
+        self._is_product = is_product
+        self._pending = b""
+
+    def take(self, chunk: bytes) -> None:
+        """Pass on the lines that `chunk` completes; nothing more will come after an empty one."""
+        pieces = _LINE.split(self._pending + chunk)
+        # Text and line end alternate; the last text has no end yet.
+        for text, end in zip(pieces[0:-1:2], pieces[1::2], strict=True):
+            self._pass(text, replaced=end == b"\r")
+        self._pending = pieces[-1]
+        if not chunk and self._pending:
+            self._pass(self._pending.removesuffix(b"\r"), replaced=False)
+            self._pending = b""
+
+    def _pass(self, text: bytes, *, replaced: bool) -> None:
+        self._on_line(Line(text.decode(errors="replace"), replaced, self._is_product))
 
 
 def _end_tree(process: subprocess.Popen[bytes], others: frozenset[int]) -> tuple[str, ...]:
