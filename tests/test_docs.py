@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope import errors
-from gpuscope.cli import command_module, main
+from gpuscope.cli import COMMANDS, command_module, main
 
 ROOT = Path(__file__).parents[1]
 TRACKED = [
@@ -37,7 +37,11 @@ LOCAL = re.compile(
 
 
 def shell_commands() -> Iterator[str]:
-    """Yield the commands in the shell blocks of all pages that start with ``gpuscope``."""
+    """Yield the gpuscope commands that pages and help texts tell people to type, less comments."""
+    for name, _ in COMMANDS:
+        for line in (command_module(name).__doc__ or "").splitlines():
+            if re.match(r"  gpuscope [a-z]", line):
+                yield re.split(r"\s{2,}", line.strip())[0]
     for page in PAGES:
         for block in re.findall(
             r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S
@@ -52,23 +56,29 @@ def heading_anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("command", sorted(set(shell_commands())))
-def test_documented_command_parses_or_runs(
-    command: str, capsys: pytest.CaptureFixture[str]
+def test_documented_commands_parse_or_run(
+    subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name, *arguments = shlex.split(command)[1:]
-    if name in RUNNABLE:
-        assert main([name, *arguments]) in {0, errors.MissingError.exit_code}
-        assert capsys.readouterr().out
-    else:
-        module = command_module(name)
-        parser = argparse.ArgumentParser(allow_abbrev=False)
-        module.add_arguments(parser)
-        parser.parse_args(arguments)
+    for command in sorted(set(shell_commands())):
+        name, *arguments = shlex.split(command)[1:]
+        with subtests.test(command):
+            if name in RUNNABLE:
+                assert main([name, *arguments]) in {0, errors.MissingError.exit_code}
+                assert capsys.readouterr().out
+            else:
+                module = command_module(name)
+                parser = argparse.ArgumentParser(allow_abbrev=False)
+                module.add_arguments(parser)
+                parser.parse_args(arguments)
 
 
-def test_the_readme_shows_commands() -> None:
-    assert len(list(shell_commands())) > 5
+def test_only_commands_that_exist_are_named() -> None:
+    names = {name for name, _ in COMMANDS}
+    texts = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
+    texts |= {f"help of {name}": str(command_module(name).__doc__) for name in names}
+
+    for where, text in texts.items():
+        assert set(re.findall(r"`gpuscope ([a-z]+)", text)) <= names, where
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
