@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -453,7 +453,7 @@ class _Totals:
         edges = np.flatnonzero(np.diff(stream, prepend=-1))
         parts = [
             union_sorted(start[low:high], end[low:high])
-            for low, high in zip(edges, [*edges[1:], len(stream)], strict=True)
+            for low, high in pairwise([*edges.tolist(), len(stream)])
         ]
         times, active = depth(
             np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
@@ -806,10 +806,10 @@ def _decide(sums: PairSums, smaller: str, least: int, bias: int) -> tuple[str, s
         return "overlapped", runs
     beyond = sums.beyond()
     if sums.is_range and beyond >= OVERLAPPED_RHO:
-        return "pipelined", (
-            f"{100 * beyond:.1f} % of {smaller} runs under {other}, most of it launched by other "
-            "instances or ranges"
-        )
+        own = f"only {ratio:.1f} % in the same instance"
+        if rho >= OVERLAPPED_RHO:
+            own = f"but only {sums.good[bias]} of {sums.counting} instances overlap by themselves"
+        return "pipelined", f"{100 * beyond:.1f} % of {smaller} runs under any {other}, {own}"
     if rho < SERIALIZED_RHO and beyond < SERIALIZED_RHO:
         return "serialized", runs if sums.overlap else f"no {smaller} runs under {other}"
     if rho >= OVERLAPPED_RHO:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -286,7 +287,7 @@ class RangeScopes:
             sizes = high - low
             batch = (np.cumsum(sizes) - sizes) // _CHUNK_ROWS
             edges = np.flatnonzero(np.diff(batch, prepend=-1))
-            for begin, stop in zip(edges, [*edges[1:], len(sizes)], strict=True):
+            for begin, stop in pairwise([*edges.tolist(), len(sizes)]):
                 part = slice(begin, stop)
                 groups = self._groups(launches, instances[part], low[part], sizes[part])
                 if len(groups):

@@ -43,7 +43,7 @@ def render_analysis(analysis: Analysis, console: Console, top: int | None = None
     trace = analysis.trace
     console.print(
         f"[bold]{escape(printable(trace.path))}[/bold]  {trace.operations} operations in "
-        f"{format_ns(trace.duration_ns)}, Nsight Systems {trace.tool_version or '(version unknown)'}",
+        f"{format_ns(trace.duration_ns)}, Nsight Systems {trace.tool_version or 'of some version'}",
         highlight=False,
     )
     for note in _notes(analysis):
@@ -125,13 +125,14 @@ def _print_scope(row: ScopeRow, several: bool, console: Console) -> None:
             highlight=False,
         )
         if pair.verdict in {"partial", "pipelined", "inconclusive"}:
-            console.print(f"    {'':<{width}}  [dim]{escape(pair.reason)}[/dim]", highlight=False)
+            _print_aside(escape(pair.reason), console)
     immaterial = [_pair_name(pair) for pair in scope.pairs if pair.verdict == "immaterial"]
     if immaterial:
-        console.print(
-            f"    [dim]immaterial, under 5 % of busy: {', '.join(immaterial)}[/dim]",
-            highlight=False,
-        )
+        _print_aside(f"immaterial: {', '.join(immaterial)}", console)
+
+
+def _print_aside(text: str, console: Console) -> None:
+    console.print(f"      [dim]{text}[/dim]", highlight=False, no_wrap=True, overflow="ellipsis")
 
 
 def _pair_name(pair: PairFigures) -> str:
