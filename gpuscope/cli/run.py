@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gpuscope.model.result import Analysis, Judgement
     from gpuscope.recording.display import Display
     from gpuscope.recording.folder import RunFolder
-    from gpuscope.recording.nsys import Nsys, Recording
+    from gpuscope.recording.nsys import Capture, Nsys, Recording
 
 PERTURBED_RATIO = 0.10
 """Traced and untraced median times further apart than this are flagged."""
@@ -119,6 +119,8 @@ class _Request:
     """The benchmark's own options, --twin and --reps among them."""
     command: tuple[str, ...]
     """The user's program; empty for a benchmark."""
+    capture: Capture | None
+    nsys_args: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -158,8 +160,6 @@ class _Outcome:
 def run(args: argparse.Namespace) -> int:
     """Record, analyze, judge, and print."""
     request = _understand(args)
-    if request is None:
-        return 0  # only the help of a benchmark was asked for
     from gpuscope.recording import folder as folders
     from gpuscope.recording.display import Display
 
@@ -186,15 +186,18 @@ def run(args: argparse.Namespace) -> int:
 # ── understanding the command line ───────────────────────────────────────────────────────────────
 
 
-def _understand(args: argparse.Namespace) -> _Request | None:
-    """Tell run's own options from the benchmark's; None when a benchmark's help was shown."""
+def _understand(args: argparse.Namespace) -> _Request:
+    """Tell run's own options from the benchmark's."""
     from gpuscope import benchmarks
+    from gpuscope.recording import nsys as nsight
 
     if not args.target:
         msg = "name a benchmark (`gpuscope list`), or give your program after --."
         raise UsageError(msg)
     if args.target[0] == "--":
-        return _Request(args, None, (), _command(args, tuple(args.target[1:])))
+        command = _command(args, tuple(args.target[1:]))
+        capture = nsight.parse_capture(args.capture) if args.capture else None
+        return _Request(args, None, (), command, capture, _split(args.nsys_args))
     name, *rest = args.target
     try:
         benchmark = benchmarks.find_benchmark(name)
@@ -210,11 +213,6 @@ def _understand(args: argparse.Namespace) -> _Request | None:
         rest, verbatim = rest[:split], rest[split + 1 :]
     else:
         verbatim = []
-    if {"-h", "--help"} & set(rest):
-        from gpuscope.recording.launch import show_benchmark_help
-
-        print(show_benchmark_help(name), end="")
-        return None
     parser = argparse.ArgumentParser(
         prog="gpuscope run",
         add_help=False,
@@ -231,7 +229,24 @@ def _understand(args: argparse.Namespace) -> _Request | None:
         options += ["--twin", args.twin]
     if args.reps:
         options += ["--reps", args.reps]
-    return _Request(args, benchmark, (*options, *verbatim), ())
+    options += verbatim
+    _check_options(benchmark, options)  # here, before anything is started or made
+    capture = nsight.parse_capture("cuda")
+    return _Request(args, benchmark, tuple(options), (), capture, _split(args.nsys_args))
+
+
+def _check_options(benchmark: Benchmark, options: Sequence[str]) -> None:
+    """Let the benchmark's own parser look at its options: a wrong one, or help, ends here."""
+    from gpuscope.benchmarks._harness import add_common_arguments
+
+    parser = argparse.ArgumentParser(
+        prog=f"gpuscope run {benchmark.name}",
+        description=f"{benchmark.summary}. The options of `gpuscope run --help` work here as well.",
+        allow_abbrev=False,
+    )
+    benchmark.add_arguments(parser)
+    add_common_arguments(parser)
+    parser.parse_args(options)
 
 
 def _command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, ...]:
@@ -247,6 +262,14 @@ def _command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, .
         msg = f"there is no program {command[0]!r} to run; check its name, or give its path."
         raise UsageError(msg)
     return (found, *command[1:])
+
+
+def _split(nsys_args: str | None) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(nsys_args or ""))
+    except ValueError as error:
+        msg = f"--nsys-args {nsys_args!r} is not understood: {error}."
+        raise UsageError(msg) from None
 
 
 def _choose_nsys(args: argparse.Namespace, display: Display) -> Nsys:
@@ -329,16 +352,14 @@ def _trace(request: _Request, nsys: Nsys, folder: RunFolder, display: Display) -
         )
     else:
         command = request.command
-    part = "cuda" if request.benchmark is not None else args.capture
-    capture = nsight.parse_capture(part) if part else None
     return nsight.record(
         nsys,
         command,
         folder.report,
         display=display,
-        capture=capture,
+        capture=request.capture,
         trace=args.trace or nsight.DEFAULT_TRACE,
-        extra=shlex.split(args.nsys_args or ""),
+        extra=request.nsys_args,
         timeout_s=args.timeout,
         quiet_input=request.benchmark is not None,
     )

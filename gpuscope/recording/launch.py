@@ -67,8 +67,3 @@ def run_untraced(
             on_stop=lambda stage: display.say("stopping" if stage == 0 else "ending the benchmark"),
         )
     return Untraced(ended, "".join(f"{line}\n" for line in table), errors[-1] if errors else None)
-
-
-def show_benchmark_help(name: str) -> str:
-    """Return the help text of a benchmark."""
-    return process.output([sys.executable, "-m", "gpuscope.benchmarks", name, "--help"])[1]
