@@ -76,6 +76,7 @@ extern "C" __global__ void fma_steps(float* data, unsigned count, int steps, flo
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;
     float x = data[i];
+    #pragma unroll 16
     for (int step = 0; step < steps; ++step) x = fmaf(x, factor, term);
     data[i] = x;
 }
@@ -103,7 +104,11 @@ class _Workload:
         self.size_bytes = size_bytes
         self.elements = size_bytes // 4
         self.steps = options.kernel_steps or 1
+        # The tiny kernel leaves most of the chunk alone: a step on all of it is not tiny where
+        # the device's memory is slow.
+        self.worked = self.elements // 4 if twin == "tiny-kernel" else self.elements
         self.kernel = cp.RawKernel(_SOURCE, "fma_steps")
+        self.kernel.compile()
         self.passes_begun = 0
 
         if twin == "default-stream":
@@ -138,13 +143,13 @@ class _Workload:
         term = pass_term(self.passes_begun)
         arguments = (
             buffer,
-            np.uint32(self.elements),
+            np.uint32(self.worked),
             np.int32(self.steps),
             np.float32(1),
             np.float32(term),
         )
         with stream:
-            self.kernel((-(-self.elements // _THREADS),), (_THREADS,), arguments)
+            self.kernel((-(-self.worked // _THREADS),), (_THREADS,), arguments)
 
     def copy_out(self, chunk: int, buffer: int, stream: Any) -> None:
         """Issue the copy of a device buffer back to the chunk it came from."""
@@ -320,6 +325,9 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     work = _Workload(session, options, _choose_size(session, options, twin, notes), twin)
     pattern = Pattern(session.cp, session.cp.empty(work.elements, "float32"))
     pattern.fill(work.hosts)
+    if not cold:
+        work.work(work.buffers[0].data.ptr, work.streams[0])  # loads it: not behind a closed gate
+    session.cp.cuda.runtime.deviceSynchronize()
 
     def h2d_ns() -> int:
         return _time_alone(session, work, partial(work.copy_in, 0), waits=waits)
@@ -332,7 +340,7 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         return _time_alone(session, work, partial(work.copy_out, 0), waits=waits)
 
     def check() -> None:
-        pattern.check(work.hosts, work.steps * pass_value(work.passes_begun))
+        pattern.check(work.hosts, work.steps * pass_value(work.passes_begun), work.worked)
 
     streamed = _STREAMED.get(twin or "", _Workload.streamed)
     passes = [
@@ -343,7 +351,6 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         say("calibrating the kernel")
         work.steps = calibrate_steps(kernel_ns, h2d_ns(), max_steps())
     if cold:
-        session.cp.cuda.runtime.deviceSynchronize()
         time.sleep(_COOL_DOWN_S)
     measured = session.measure(passes, 1 if cold else reps, check=check, warm=not cold)
 
@@ -401,10 +408,7 @@ def _figures(
     h2d_ns, d2h_ns = both_ways
     contended_ns = None
     if h2d_ns is not None and d2h_ns is not None:
-        shared = StageTimes(h2d_ns, pipeline.stages.kernel, d2h_ns)
-        contended_ns = Pipeline(
-            shared, pipeline.chunks, pipeline.streams, pipeline.copy_engines
-        ).bound_ns
+        contended_ns = pipeline.makespan_ns(StageTimes(h2d_ns, pipeline.stages.kernel, d2h_ns))
     return {
         "t_lb_ns": pipeline.bound_ns,
         "t_lb_contended_ns": contended_ns,
@@ -511,7 +515,7 @@ BENCHMARK = Benchmark(
         Twin("alloc-free", "each chunk's buffer is allocated and freed on the way", _SERIALIZED),
         Twin(
             "tiny-kernel",
-            "a kernel of one step",
+            "a kernel of one step on a quarter of each chunk",
             "streamed: copies overlapped, both pairs with the kernel immaterial",
         ),
         Twin(

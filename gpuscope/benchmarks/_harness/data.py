@@ -27,11 +27,14 @@ extern "C" __global__ void gs_fill(float* data, unsigned long long first, unsign
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count) data[i] = pattern(first + i);
 }
-// Counts the elements that are not pattern + added. NaN counts: it equals nothing.
+// Counts the elements that are not the pattern, plus `added` in the first `worked` of them. NaN
+// counts: it equals nothing.
 extern "C" __global__ void gs_check(const float* data, unsigned long long first, unsigned count,
-                                    float added, unsigned long long* wrong) {
+                                    unsigned worked, float added, unsigned long long* wrong) {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count && !(data[i] == pattern(first + i) + added)) atomicAdd(wrong, 1ull);
+    if (i >= count) return;
+    float expected = pattern(first + i) + (i < worked ? added : 0.0f);
+    if (!(data[i] == expected)) atomicAdd(wrong, 1ull);
 }
 """
 _THREADS = 256
@@ -77,8 +80,10 @@ class Pattern:
             self._scratch[: host.size].get(out=host)
             first += host.size
 
-    def check(self, hosts: Sequence[Any], added: int) -> None:
-        """Compare every element of the host buffers with the pattern plus `added`.
+    def check(self, hosts: Sequence[Any], added: int, worked: int) -> None:
+        """Compare every element of the host buffers with what it must be by now.
+
+        That is the pattern, plus `added` in the first `worked` elements of each buffer.
 
         Raises
         ------
@@ -95,6 +100,7 @@ class Pattern:
                 self._scratch,
                 np.uint64(first),
                 np.uint32(host.size),
+                np.uint32(worked),
                 np.float32(added),
                 wrong[index:],
             )

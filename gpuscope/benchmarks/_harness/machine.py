@@ -228,15 +228,18 @@ def free_host_bytes(meminfo: str | None = None) -> int:
     return int(fields["MemAvailable"].split()[0]) * 1024
 
 
+def cuda_version(number: int) -> str:
+    """Write CUDA's version number as people do: ``cuda_version(12080) == '12.8'``."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
 def describe(cp: Any, gpu: Gpu, numa: Mapping[str, Any], readings: Readings) -> dict[str, Any]:
     """Return what the benchmark ran on, as plain values."""
     import platform
-
-    import nvtx
+    from importlib import metadata
 
     runtime = cp.cuda.runtime
     properties = runtime.getDeviceProperties(0)
-    cuda = runtime.runtimeGetVersion()
     return {
         "gpu": properties["name"].decode(),
         "compute_capability": f"{properties['major']}.{properties['minor']}",
@@ -244,9 +247,10 @@ def describe(cp: Any, gpu: Gpu, numa: Mapping[str, Any], readings: Readings) -> 
         "memory_bytes": properties["totalGlobalMem"],
         "copy_engines": properties["asyncEngineCount"],
         "driver": gpu.driver_version(),
-        "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}",
+        "cuda": cuda_version(runtime.runtimeGetVersion()),
+        "cuda_of_driver": cuda_version(runtime.driverGetVersion()),
         "cupy": cp.__version__,
-        "nvtx": getattr(nvtx, "__version__", None),
+        "nvtx": metadata.version("nvtx"),
         "python": platform.python_version(),
         "numa": dict(numa),
         **readings.summary(),

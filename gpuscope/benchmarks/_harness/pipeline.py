@@ -10,6 +10,7 @@ does one chunk at a time; a device with a single copy engine does both copies on
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,9 @@ MIN_BUSY_NS = 20_000
 """A class busy for less than this in a pass is too short to judge."""
 COLD_BASELINE_FACTOR = 1.03
 """A speed-up above the largest possible one by more than this: the baseline was not warm."""
+
+_ROUNDING = 1e-9
+"""A share of an operation that is only a rounding error."""
 
 Stage = Literal["h2d", "kernel", "d2h"]
 STAGES: tuple[Stage, ...] = ("h2d", "kernel", "d2h")
@@ -48,6 +52,16 @@ class StageTimes:
 
     def __getitem__(self, stage: Stage) -> int:
         return int(getattr(self, stage))
+
+
+@dataclass(slots=True)
+class _Operation:
+    """An operation at work in the replay; ``left`` is the share of it still to do."""
+
+    stream: int
+    stage: Stage
+    start_ns: float
+    left: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,35 +96,48 @@ class Pipeline:
         """Largest speed-up over the sequential pass."""
         return self.sequential_ns / self.bound_ns
 
-    def replay(self) -> dict[Stage, list[Interval]]:
+    def replay(self, both_ways: StageTimes | None = None) -> dict[Stage, list[Interval]]:
         """Run the schedule on paper: when each stage of each chunk is at work.
 
-        Chunk i is issued to stream i modulo ``streams``. An operation starts when its stream's
-        previous one has ended and its engine is free; of several that could, the one that can
-        start first, then the one issued first.
+        Chunk i is issued to stream i modulo ``streams``, all stages of a chunk before the next
+        chunk. An operation starts once its stream's previous one has ended and its engine is
+        free; of several that could, the one issued first.
+
+        Parameters
+        ----------
+        both_ways
+            Duration of the copies while both directions are at work. None: as when alone.
         """
-        waiting: list[list[tuple[int, Stage]]] = [[] for _ in range(self.streams)]
+        waiting: list[deque[tuple[int, Stage]]] = [deque() for _ in range(self.streams)]
         for chunk in range(self.chunks):
             order = enumerate(STAGES, start=chunk * len(STAGES))
-            waiting[chunk % self.streams] += list(order)
+            waiting[chunk % self.streams].extend(order)
         copies = ("copy", "copy") if self.copy_engines == 1 else ("h2d", "d2h")
         engine_of: dict[Stage, str] = {"h2d": copies[0], "kernel": "kernel", "d2h": copies[1]}
-        stream_free_ns = [0] * self.streams
-        engine_free_ns = dict.fromkeys(engine_of.values(), 0)
+        at_work: dict[str, _Operation] = {}
         done: dict[Stage, list[Interval]] = {stage: [] for stage in STAGES}
-
-        def earliest(stream: int) -> tuple[int, int]:
-            issued, stage = waiting[stream][0]
-            return max(stream_free_ns[stream], engine_free_ns[engine_of[stage]]), issued
-
-        while any(waiting):
-            stream = min((index for index, queue in enumerate(waiting) if queue), key=earliest)
-            start_ns, _ = earliest(stream)
-            _, stage = waiting[stream].pop(0)
-            end_ns = start_ns + self.stages[stage]
-            done[stage].append((start_ns, end_ns))
-            stream_free_ns[stream] = engine_free_ns[engine_of[stage]] = end_ns
+        now_ns = 0.0
+        while any(waiting) or at_work:
+            taken = {operation.stream for operation in at_work.values()}
+            free = [index for index, queue in enumerate(waiting) if queue and index not in taken]
+            for stream in sorted(free, key=lambda index: waiting[index][0]):
+                engine = engine_of[waiting[stream][0][1]]
+                if engine not in at_work:
+                    at_work[engine] = _Operation(stream, waiting[stream].popleft()[1], now_ns)
+            shared = both_ways is not None and {"h2d", "d2h"} <= at_work.keys()
+            times = both_ways if both_ways is not None and shared else self.stages
+            step_ns = min(op.left * max(1, times[op.stage]) for op in at_work.values())
+            now_ns += step_ns
+            for engine, operation in list(at_work.items()):
+                operation.left -= step_ns / max(1, times[operation.stage])
+                if operation.left < _ROUNDING:
+                    done[operation.stage].append((round(operation.start_ns), round(now_ns)))
+                    del at_work[engine]
         return done
+
+    def makespan_ns(self, both_ways: StageTimes | None = None) -> int:
+        """Return the time that the replayed schedule takes as a whole."""
+        return max(end for spans in self.replay(both_ways).values() for _, end in spans)
 
     def ratio_limits(self) -> dict[tuple[Stage, Stage], float]:
         """Return for each pair the overlap, over the shorter class's busy time, in the replay."""
