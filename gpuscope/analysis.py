@@ -9,7 +9,6 @@ from itertools import chain
 from gpuscope.model.result import Abstention, Analysis, Result, TraceSummary
 from gpuscope.model.trace import Trace
 
-
 RatioLimits = Mapping[tuple[str, str, str], float | None]
 """(range, a, b), a < b, to the largest overlap ratio the schedule allows; None: not judged."""
 
@@ -44,6 +43,8 @@ class Analyzer:
     needs: tuple[str, ...]
     """Names of the tables of the trace it cannot do without, such as ``operations``."""
     run: Callable[[Trace, Options], Result]
+    uses: tuple[str, ...] = ()
+    """Names of the tables that it also looks at where the trace has them."""
 
 
 _TABLE_MEANING = {
@@ -55,6 +56,11 @@ _TABLE_MEANING = {
     "event_records": "no CUDA event records",
     "kernel_configs": "no launch configurations of kernels",
 }
+
+
+def tables_for(analyzers: Sequence[Analyzer]) -> frozenset[str]:
+    """Return the names of the tables that `analyzers` look at: what a reader must read."""
+    return frozenset(chain.from_iterable((*a.needs, *a.uses) for a in analyzers))
 
 
 def missing_tables(analyzer: Analyzer, trace: Trace) -> str | None:

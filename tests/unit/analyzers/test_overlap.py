@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.analysis import Options
-from gpuscope.analyzers import overlap
-from gpuscope.model.result import RangeResult, Result, Scope
+from gpuscope.analysis import Options, run_all
+from gpuscope.analyzers import links, overlap
+from gpuscope.analyzers import ranges as range_scopes
+from gpuscope.model.result import Analysis, RangeResult, Scope
 from gpuscope.model.trace import Trace
 from tests.make_trace import make_trace
 
@@ -21,13 +22,18 @@ TICK = [(1, 2, "s9")]
 """An operation at odd times, by which the clock counts in nanoseconds."""
 
 
+def measured(trace: Trace, **options: Any) -> Analysis:
+    analyzers = (overlap.ANALYZER, range_scopes.ANALYZER, links.ANALYZER)
+    return run_all(trace, analyzers, Options(**options))
+
+
 def device_scope(trace: Trace, **options: Any) -> Scope:
-    (device,) = overlap.run(trace, Options(**options)).devices
+    (device,) = measured(trace, **options).devices
     return device.scope
 
 
 def ranges(trace: Trace, **options: Any) -> dict[str, RangeResult]:
-    result = overlap.run(trace, Options(**options))
+    result = measured(trace, **options)
     return {entry.path or entry.name: entry for entry in result.ranges}
 
 
@@ -88,7 +94,7 @@ def test_host_work_pairs_but_is_no_engine() -> None:
 
 
 def test_one_copy_engine_is_one_engine() -> None:
-    copies = {"h2d": [(0, 10, "s1")], "d2h": [(10, 20, "s2")]}
+    copies: dict[str, Any] = {"h2d": [(0, 10, "s1")], "d2h": [(10, 20, "s2")]}
     assert device_scope(make_trace(copy_engines=2, **copies)).bound_ns == 10
     one = device_scope(make_trace(copy_engines=1, kernels=[(0, 15, "s3")], **copies))
     assert one.bound_ns == 20
@@ -101,7 +107,7 @@ def test_each_direction_of_p2p_is_an_engine() -> None:
     )
     scope = device_scope(trace)
     assert scope.bound_ns == 10
-    result = overlap.run(trace, Options())
+    result = measured(trace)
     (pair,) = result.link_pairs
     assert (pair.a, pair.b, pair.overlap_ns, pair.verdict) == ("0>1", "1>0", 0, "inconclusive")
 
@@ -116,7 +122,7 @@ def test_links_pair_over_all_devices_of_a_process() -> None:
         ],
         ranges=[("both", 0, 100 * US)],
     )
-    result = overlap.run(trace, Options())
+    result = measured(trace)
     assert [(link.src, link.dst, link.bytes, link.busy_ns) for link in result.links] == [
         (0, 1, 7, 100 * US),
         (1, 0, 9, 90 * US),
@@ -394,12 +400,17 @@ def summed(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def build(operations: list[Any], range_rows: list[Any]) -> Trace:
-    by_class: dict[str, list[Any]] = {name: [] for name in CLASSES}
+    by_class: dict[str, Any] = {name: [] for name in CLASSES}
     for op_class, start, size, stream, launch, thread, device in operations:
         extra = {"launch": launch, "thread": thread, "device": device}
         by_class[op_class].append((start, start + size, stream, extra))
     listed = [(name, start, start + size, {"thread": t}) for name, start, size, t in range_rows]
     return make_trace(devices=2, ranges=listed, **by_class)
+
+
+def within(start: int, size: int, thread: str) -> Callable[[Any], bool]:
+    """Return whether an operation was launched in a range."""
+    return lambda o: start <= o[4] < start + size and o[5] == thread
 
 
 def picked(operations: list[Any], device: int, keep: Callable[[Any], bool]) -> list[Any]:
@@ -409,7 +420,7 @@ def picked(operations: list[Any], device: int, keep: Callable[[Any], bool]) -> l
 @settings(max_examples=150)
 @given(st.lists(OPERATION, min_size=1, max_size=12), st.lists(RANGE, max_size=6))
 def test_figures_equal_the_naive_ones(operations: list[Any], range_rows: list[Any]) -> None:
-    result: Result = overlap.run(build(operations, range_rows), Options())
+    result = measured(build(operations, range_rows))
     for entry in result.devices:
         mine = picked(operations, entry.device, lambda _: True)
         assert figures(entry.scope) == naive_scope(mine)
@@ -421,9 +432,7 @@ def test_figures_equal_the_naive_ones(operations: list[Any], range_rows: list[An
             mine = picked(
                 operations,
                 one.device,
-                lambda o, start=start, size=size, thread=thread: (
-                    start <= o[4] < start + size and o[5] == thread
-                ),
+                within(start, size, thread),
             )
             if name == one.name and mine:
                 instances.append(naive_scope(mine))
@@ -431,18 +440,14 @@ def test_figures_equal_the_naive_ones(operations: list[Any], range_rows: list[An
         assert figures(one.scope) == summed(instances)
     for name, start, size, thread in range_rows:
         for device in (0, 1):
-            mine = [
-                o
-                for o in operations
-                if o[6] == device and start <= o[4] < start + size and o[5] == thread
-            ]
+            mine = picked(operations, device, within(start, size, thread))
             assert not mine or (name, device) in seen
 
 
 @settings(max_examples=100)
 @given(st.lists(OPERATION, min_size=2, max_size=12), st.lists(RANGE, min_size=1, max_size=4))
 def test_time_under_any_of_the_device(operations: list[Any], range_rows: list[Any]) -> None:
-    result = overlap.run(build(operations, range_rows), Options())
+    result = measured(build(operations, range_rows))
     for one in result.ranges:
         everything = picked(operations, one.device, lambda _: True)
         for pair in one.scope.pairs:
@@ -453,9 +458,7 @@ def test_time_under_any_of_the_device(operations: list[Any], range_rows: list[An
                 own = picked(
                     operations,
                     one.device,
-                    lambda o, start=start, size=size, thread=thread: (
-                        start <= o[4] < start + size and o[5] == thread
-                    ),
+                    within(start, size, thread),
                 )
                 for at in range(_END + 20):
                     covers = [

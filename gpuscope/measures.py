@@ -1,0 +1,716 @@
+"""Measuring scopes: exact figures of groups of operations, and verdicts on pairs.
+
+Every figure follows from one construction. In each group of operations (an instance of a range on a
+device) the operations of each class are merged into disjoint busy intervals; the line is cut at all
+their boundaries; each piece has a set of active classes. The time of each set is the partition, and
+busy time, every pair's overlap, exposed and idle time are sums over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscope.analysis import Options, RatioLimits
+from gpuscope.intervals import (
+    Axis,
+    Cover,
+    Disjoint,
+    coverage,
+    depth,
+    sum_by,
+    union_sorted,
+)
+from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
+from gpuscope.model.result import (
+    ClassConcurrency,
+    ClassFigures,
+    Concurrency,
+    InstanceSpread,
+    LinkPair,
+    PairFigures,
+    Part,
+    Scope,
+)
+from gpuscope.model.tables import PAGEABLE
+from gpuscope.model.trace import Trace
+from gpuscope.scopes import Activities, Entry, Groups
+from gpuscope.verdicts import MIN_INSTANCE_BUSY_NS, OVERLAPPED_RHO, PairSums, judge
+
+Int64 = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
+
+LOST_SHARE = 0.01
+"""Share of lost GPU records above which a trace is not judged."""
+SMALL_GAIN_SHARE = 0.01
+"""Where overlap could save less than this share of the serial engine time, it has no efficiency."""
+FOREIGN_TIME_SHARE = 0.05
+"""Share of the engine time that is not the operations' own, above which efficiency has a note."""
+OUTLIER_MADS = 3.0
+"""Instances farther than this many scaled MADs from the median span are outliers."""
+MAD_SCALE = 1.4826
+"""Makes the MAD of a normal distribution its standard deviation."""
+
+
+class Context:
+    """What the scopes of one trace share."""
+
+    def __init__(self, trace: Trace, activities: Activities, options: Options) -> None:
+        self.trace = trace
+        self.limits: RatioLimits = options.ratio_limits
+        self.granularity_ns = _granularity(activities)
+        self.codes = np.unique(activities.op_class).tolist()
+        """Classes present, as codes; positions in this list are the compact codes."""
+        self.compact = np.zeros(len(CLASSES), np.int64)
+        self.compact[self.codes] = np.arange(len(self.codes))
+        self.names = [CLASSES[code] for code in self.codes]
+        self.is_engine = np.isin(self.codes, ENGINE_CODES)
+        self.trouble = _trouble(trace)
+        self.shared_hardware = _shared_hardware(trace, activities)
+        self._covers: dict[int, Cover] = {}
+        self._activities = activities
+
+    def pid(self, entry: Entry) -> int:
+        """Return the operating-system pid of an entry's process."""
+        return self.trace.processes[self.trace.devices[entry.device].process].pid
+
+    def rank(self, entry: Entry) -> int | None:
+        """Return the MPI rank of an entry's process, None when unknown."""
+        return self.trace.processes[self.trace.devices[entry.device].process].rank
+
+    def cover(self, device: int) -> Cover:
+        """Return the busy time of every class on the whole of a device."""
+        if device not in self._covers:
+            a = self._activities
+            parts = []
+            for code in self.codes:
+                mine = (a.device == device) & (a.op_class == code) & (a.end_ns > a.start_ns)
+                parts.append(union_sorted(a.start_ns[mine], a.end_ns[mine]))
+            self._covers[device] = Cover(parts)
+        return self._covers[device]
+
+
+def _granularity(activities: Activities) -> int:
+    """Return the greatest common step of the recorded times, in ns."""
+    if not len(activities.start_ns):
+        return 1
+    origin = activities.start_ns[0]
+    head = activities.start_ns[:4096] - origin
+    step = int(np.gcd.reduce(np.append(head, activities.end_ns[:4096] - origin)))
+    if step > 1:
+        step = int(np.gcd.reduce(activities.start_ns - origin, initial=step))
+        step = int(np.gcd.reduce(activities.end_ns - origin, initial=step))
+    return max(1, step)
+
+
+def _trouble(trace: Trace) -> str | None:
+    """Say why nothing in the trace can be judged, if so."""
+    operations = 0 if trace.operations is None else len(trace.operations)
+    lost = trace.lost_records or 0
+    if lost > LOST_SHARE * (lost + operations):
+        return f"about {lost} GPU records were lost while recording"
+    return None
+
+
+def _shared_hardware(trace: Trace, activities: Activities) -> frozenset[int]:
+    """Return the devices (indices) whose GPU another process of the report used meanwhile."""
+    spans: dict[str, list[tuple[int, int, int]]] = {}
+    for device in np.unique(activities.device[activities.operation >= 0]).tolist():
+        mine = (activities.device == device) & (activities.operation >= 0)
+        spans.setdefault(trace.devices[device].hardware, []).append(
+            (device, int(activities.start_ns[mine].min()), int(activities.end_ns[mine].max()))
+        )
+    shared = set()
+    for users in spans.values():
+        for (a, a_start, a_end), (b, b_start, b_end) in combinations(users, 2):
+            different = trace.devices[a].process != trace.devices[b].process
+            if different and a_start < b_end and b_start < a_end:
+                shared |= {a, b}
+    return frozenset(shared)
+
+
+class Totals:
+    """Figures of many entries, summed over their groups as these are added.
+
+    Arrays are indexed by entry, then by compact class code; pairs are [entry, a, b] with a < b.
+    """
+
+    def __init__(self, context: Context, activities: Activities, entries: Sequence[Entry]) -> None:
+        n, c = len(entries), len(context.codes)
+        self.context, self.activities, self.entries = context, activities, entries
+        self.device = np.array([entry.device for entry in entries], np.int64)
+        self.single_engine = np.array(
+            [context.trace.devices[entry.device].copy_engines == 1 for entry in entries], np.bool_
+        )
+        zeros = np.zeros
+        self.span, self.busy, self.serial = (zeros(n, np.int64) for _ in range(3))
+        self.bound, self.engines, self.pageable = (zeros(n, np.int64) for _ in range(3))
+        self.count, self.work, self.class_busy = (zeros((n, c), np.int64) for _ in range(3))
+        self.bytes, self.class_peak = zeros((n, c), np.int64), zeros((n, c), np.int64)
+        self.overlap, self.boundaries = (zeros((n, c, c), np.int64) for _ in range(2))
+        self.under = zeros((n, c, c), np.int64)
+        self.counting = zeros((n, c, c), np.int64)
+        self.good = {bias: zeros((n, c, c), np.int64) for bias in (-1, 0, 1)}
+        self.partition: dict[int, Int64] = {}
+        self.streams_ns: dict[int, Int64] = {}
+        self.peak = zeros(n, np.int64)
+        self.first_start = np.full(n, np.iinfo(np.int64).max)
+        self._streams: list[Int64] = []
+        self._groups: list[Int64] = []
+        self._stream_sets: dict[tuple[int, int], int] | None = None
+        self._instances: dict[int, Int64] | None = None
+        self._limits = self._limit_table()
+
+    def _limit_table(self) -> npt.NDArray[np.float64]:
+        """Return the ratio limit of every [entry, a, b]; NaN: not judged."""
+        context = self.context
+        c = len(context.codes)
+        limits = np.ones((len(self.entries), c, c))
+        if context.limits:
+            position = {name: i for i, name in enumerate(context.names)}
+            for number, entry in enumerate(self.entries):
+                for (name, a, b), limit in context.limits.items():
+                    if entry.name == name and a in position and b in position:
+                        i, j = sorted((position[a], position[b]))
+                        limits[number, i, j] = np.nan if limit is None else limit
+        return limits
+
+    # Adding groups
+
+    def add(self, groups: Groups) -> None:
+        """Add the groups of one batch."""
+        if not len(groups):
+            return
+        a, context = self.activities, self.context
+        n, c = len(self.entries), len(context.codes)
+        rows, group = groups.rows, groups.group_of_rows()
+        start, end = a.start_ns[rows], a.end_ns[rows]
+        code = context.compact[a.op_class[rows]]
+        entry_class = groups.entry[group] * c + code
+        duration = end - start
+        self.count += np.bincount(entry_class, minlength=n * c).reshape(n, c)
+        self.work += sum_by(duration, entry_class, n * c).reshape(n, c)
+        self.bytes += sum_by(a.size_bytes[rows], entry_class, n * c).reshape(n, c)
+        self._note_streams(entry_class, a.stream[rows])
+
+        axis = Axis.lay_out(
+            np.minimum.reduceat(start, groups.first), np.maximum.reduceat(end, groups.first)
+        )
+        shift = axis.shift[group]
+        start, end = start + shift, end + shift
+        lasting = duration > 0
+        engine = context.is_engine[code] & lasting
+        self.serial += sum_by(duration[engine], groups.entry[group[engine]], n)
+        span = self._spans(groups, axis, start, end, engine)
+
+        of_class = [np.flatnonzero(lasting & (code == i)) for i in range(c)]
+        parts = [union_sorted(start[mine], end[mine]) for mine in of_class]
+        busy = np.stack([_sum_on(axis, *part, len(groups)) for part in parts], axis=1)
+        self.class_busy += _to_entries(busy, groups.entry, n)
+        for i, mine in enumerate(of_class):
+            self._class_peak(i, start[mine], end[mine], groups.entry[group[mine]])
+
+        shared = _Shared(axis, parts, len(groups))
+        self._add_pairs(groups, busy, shared)
+        self._add_partition(groups, shared)
+        self._add_engines(groups, axis, busy, shared, start, end, rows, lasting)
+        self._add_streams(groups, axis, start[engine], end[engine], a.stream[rows][engine])
+        self._add_under(groups, axis, parts)
+        self._groups.append(np.stack([groups.entry, groups.instance, span]))
+
+    def _note_streams(self, entry_class: Int64, stream: npt.NDArray[np.int32]) -> None:
+        real = stream >= 0
+        width = len(self.context.trace.streams) + 1
+        self._streams.append(np.unique(entry_class[real] * width + stream[real]))
+
+    def _spans(self, groups: Groups, axis: Axis, start: Int64, end: Int64, engine: Bool) -> Int64:
+        """Return each group's span, from its first engine operation to the last; add them up."""
+        far = np.iinfo(np.int64).max
+        first = np.minimum.reduceat(np.where(engine, start, far), groups.first)
+        last = np.maximum.reduceat(np.where(engine, end, -1), groups.first)
+        some = last >= 0
+        span = np.where(some, last - first, 0)
+        self.span += sum_by(span, groups.entry, len(self.entries))
+        begin = np.where(some, first - axis.shift, far)
+        np.minimum.at(self.first_start, groups.entry, begin)
+        return span
+
+    def _class_peak(self, i: int, start: Int64, end: Int64, entry: Int64) -> None:
+        if not len(start):
+            return
+        active = np.arange(1, len(start) + 1) - np.searchsorted(np.sort(end), start, side="right")
+        np.maximum.at(self.class_peak[:, i], entry, active)
+
+    def _add_pairs(self, groups: Groups, busy: Int64, shared: _Shared) -> None:
+        n = len(self.entries)
+        step = 2 * self.context.granularity_ns
+        for i, j in combinations(range(len(self.context.codes)), 2):
+            overlap, boundaries = shared.pair(i, j)
+            self.overlap[:, i, j] += sum_by(overlap, groups.entry, n)
+            self.boundaries[:, i, j] += sum_by(boundaries, groups.entry, n)
+            counts = (busy[:, i] >= MIN_INSTANCE_BUSY_NS) & (busy[:, j] >= MIN_INSTANCE_BUSY_NS)
+            self.counting[:, i, j] += sum_by(counts, groups.entry, n)
+            possible = np.minimum(busy[:, i], busy[:, j]) * self._limits[groups.entry, i, j]
+            needed = OVERLAPPED_RHO * possible
+            for bias, good in self.good.items():
+                reached = overlap + bias * step * boundaries >= needed
+                good[:, i, j] += sum_by(counts & reached, groups.entry, n)
+
+    def _add_partition(self, groups: Groups, shared: _Shared) -> None:
+        n = len(self.entries)
+        engines = sum(1 << int(i) for i in np.flatnonzero(self.context.is_engine))
+        for mask, time in shared.by_mask():
+            seen = mask & engines
+            if not seen:
+                continue
+            total = sum_by(time, groups.entry, n)
+            self.busy += total
+            self.partition[seen] = self.partition.get(seen, 0) + total
+
+    def _add_engines(
+        self,
+        groups: Groups,
+        axis: Axis,
+        busy: Int64,
+        shared: _Shared,
+        start: Int64,
+        end: Int64,
+        rows: Int64,
+        lasting: Bool,
+    ) -> None:
+        """Add the bound and the sum of the engines: each class, p2p by direction."""
+        names = self.context.names
+        links = self.activities.link[rows]
+        engines = []
+        for i, name in enumerate(names):
+            if not self.context.is_engine[i]:
+                continue
+            if name == "p2p":
+                for link in np.unique(links[lasting & (links >= 0)]).tolist():
+                    mine = lasting & (links == link)
+                    part = union_sorted(start[mine], end[mine])
+                    engines.append(_sum_on(axis, *part, len(groups)))
+            else:
+                engines.append(busy[:, i].copy())
+        if self.single_engine.any() and {"h2d", "d2h"} <= set(names):
+            i, j = names.index("h2d"), names.index("d2h")
+            one = self.single_engine[groups.entry]
+            both = busy[:, i] + busy[:, j] - shared.pair(*sorted((i, j)))[0]
+            engines = [np.where(one & _is_same(e, busy, (i, j)), 0, e) for e in engines]
+            engines.append(np.where(one, both, 0))
+        n = len(self.entries)
+        if engines:
+            stacked = np.stack(engines)
+            self.bound += sum_by(stacked.max(axis=0), groups.entry, n)
+            self.engines += sum_by(stacked.sum(axis=0), groups.entry, n)
+        operation = self.activities.operation[rows]
+        trace_operations = self.context.trace.operations
+        if trace_operations is not None:
+            kinds = trace_operations
+            real = np.maximum(operation, 0)
+            pageable = (
+                (operation >= 0)
+                & np.isin(kinds.op_class[real], (CODE["h2d"], CODE["d2h"]))
+                & ((kinds.src_kind[real] == PAGEABLE) | (kinds.dst_kind[real] == PAGEABLE))
+            )
+            entry = np.repeat(groups.entry, np.diff(np.append(groups.first, len(rows))))
+            self.pageable += sum_by((end - start)[pageable], entry[pageable], n)
+
+    def _add_streams(
+        self,
+        groups: Groups,
+        axis: Axis,
+        start: Int64,
+        end: Int64,
+        stream: npt.NDArray[np.int32],
+    ) -> None:
+        """Add the time with exactly k streams active."""
+        if not len(start):
+            return
+        order = np.argsort(
+            stream.astype(np.uint16 if stream.max() < 65536 else np.uint32), kind="stable"
+        )
+        start, end, stream = start[order], end[order], stream[order]
+        edges = np.flatnonzero(np.diff(stream, prepend=-1))
+        parts = [
+            union_sorted(start[low:high], end[low:high])
+            for low, high in pairwise([*edges.tolist(), len(stream)])
+        ]
+        times, active = depth(
+            np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+        )
+        duration = np.diff(times)
+        some = (duration > 0) & (active[:-1] > 0)
+        level = active[:-1][some]
+        entry = groups.entry[axis.group_at(times[:-1][some])]
+        np.maximum.at(self.peak, entry, level)
+        n, top = len(self.entries), int(level.max(initial=0))
+        table = sum_by(duration[some], entry * (top + 1) + level, n * (top + 1))
+        for k, time in enumerate(table.reshape(n, top + 1).T[1:], start=1):
+            self.streams_ns[k] = self.streams_ns.get(k, 0) + time
+
+    def _add_under(self, groups: Groups, axis: Axis, parts: Sequence[Disjoint]) -> None:
+        """Add the time of each class of the groups under every class of the whole device."""
+        n = len(self.entries)
+        for i, (start, end) in enumerate(parts):
+            group = axis.group_at(start)
+            entry = groups.entry[group]
+            start, end = start - axis.shift[group], end - axis.shift[group]
+            for device in np.unique(self.device[entry]).tolist():
+                mine = self.device[entry] == device
+                covered = self.context.cover(device).within(start[mine], end[mine])
+                for j, time in enumerate(covered):
+                    if j != i:
+                        self.under[:, i, j] += sum_by(time, entry[mine], n)
+
+    # Reading them out
+
+    def _by_entry(self) -> dict[int, Int64]:
+        """Return, an entry, its instances and spans in order of time: shape (2, instances)."""
+        if self._instances is None:
+            joined = np.concatenate(self._groups, axis=1) if self._groups else np.empty((3, 0))
+            joined = joined[:, np.lexsort((joined[1], joined[0]))].astype(np.int64)
+            edges = np.searchsorted(joined[0], np.arange(len(self.entries) + 1))
+            self._instances = {
+                number: joined[1:, edges[number] : edges[number + 1]]
+                for number in range(len(self.entries))
+            }
+        return self._instances
+
+    def instance_count(self, number: int) -> int:
+        """Return how many instances of an entry ran something."""
+        return len(self._by_entry()[number][0])
+
+    def instance_index(self, number: int, instance: int) -> int:
+        """Return the position of an instance among those of its entry that ran something."""
+        return int(np.searchsorted(self._by_entry()[number][0], instance))
+
+    def spread(self, number: int) -> InstanceSpread:
+        """Say how the spans of an entry's instances differ."""
+        spans = self._by_entry()[number][1]
+        median = float(np.median(spans))
+        mad = float(np.median(np.abs(spans - median)))
+        far = np.abs(spans - median) > OUTLIER_MADS * MAD_SCALE * max(mad, 1.0)
+        return InstanceSpread(
+            median_ns=round(median),
+            mad_ns=round(mad),
+            min_ns=int(spans.min()),
+            max_ns=int(spans.max()),
+            outliers=tuple(np.flatnonzero(far).tolist()),
+        )
+
+    def _stream_count(self, number: int, i: int) -> int:
+        if self._stream_sets is None:
+            keys = np.unique(np.concatenate(self._streams)) if self._streams else np.empty(0)
+            width = len(self.context.trace.streams) + 1
+            slots, counts = np.unique(keys // width, return_counts=True)
+            c = len(self.context.codes)
+            self._stream_sets = {
+                divmod(int(slot), c): int(count) for slot, count in zip(slots, counts, strict=True)
+            }
+        return self._stream_sets.get((number, i), 0)
+
+    def scope(self, number: int) -> Scope:
+        """Return all figures of an entry."""
+        names = self.context.names
+        present = [i for i in range(len(names)) if self.count[number, i]]
+        span, busy = int(self.span[number]), int(self.busy[number])
+        parts = sorted(
+            (_names_of(mask, names), int(times[number]))
+            for mask, times in self.partition.items()
+            if times[number]
+        )
+        if span > busy:
+            parts.insert(0, ((), span - busy))
+        engines, bound = int(self.engines[number]), int(self.bound[number])
+        gain = engines - bound
+        measurable = engines > 0 and gain >= SMALL_GAIN_SHARE * engines
+        return Scope(
+            span_ns=span,
+            busy_ns=busy,
+            idle_ns=span - busy,
+            serial_ns=int(self.serial[number]),
+            bound_ns=bound,
+            schedule_bound_ns=None,
+            overlap_efficiency=(engines - busy) / gain if measurable else None,
+            efficiency_note=self._note(number, engines),
+            classes={names[i]: self._class(number, i) for i in present},
+            pairs=self._pairs(number, present),
+            partition=tuple(Part(classes, ns) for classes, ns in parts),
+            concurrency=Concurrency(
+                streams_ns={
+                    str(k): int(times[number])
+                    for k, times in sorted(self.streams_ns.items())
+                    if times[number]
+                },
+                peak=int(self.peak[number]),
+                classes={
+                    names[i]: ClassConcurrency(
+                        mean=_ratio(int(self.work[number, i]), int(self.class_busy[number, i])),
+                        peak=int(self.class_peak[number, i]),
+                    )
+                    for i in present
+                },
+            ),
+        )
+
+    def _note(self, number: int, engines: int) -> str | None:
+        share = int(self.pageable[number]) / engines if engines else 0.0
+        if share > FOREIGN_TIME_SHARE:
+            return (
+                f"{100 * share:.0f} % of the engine time is copies of pageable memory, whose "
+                "durations include staging on the host"
+            )
+        if self.entries[number].device in self.context.shared_hardware:
+            return "another process used this GPU meanwhile, which stretches durations"
+        return None
+
+    def _class(self, number: int, i: int) -> ClassFigures:
+        context = self.context
+        busy = int(self.class_busy[number, i])
+        exposed: int | None = busy
+        if context.names[i] == "kernel":
+            exposed = None
+        elif "kernel" in context.names and context.names[i] != "fused":
+            a, b = sorted((i, context.names.index("kernel")))
+            exposed = busy - int(self.overlap[number, a, b])
+        return ClassFigures(
+            count=int(self.count[number, i]),
+            work_ns=int(self.work[number, i]),
+            busy_ns=busy,
+            exposed_ns=exposed,
+            bytes=int(self.bytes[number, i]),
+            streams=self._stream_count(number, i),
+        )
+
+    def _pairs(self, number: int, present: Sequence[int]) -> tuple[PairFigures, ...]:
+        names = self.context.names
+        graphs = any(names[i] == "graph" for i in present)
+        pairs = [self._pair(number, i, j, graphs) for i, j in combinations(present, 2)]
+        return tuple(sorted(pairs, key=lambda pair: (pair.a, pair.b)))
+
+    def _pair(self, number: int, i: int, j: int, graphs: bool) -> PairFigures:
+        context = self.context
+        busy = {i: int(self.class_busy[number, i]), j: int(self.class_busy[number, j])}
+        low, high = sorted((i, j), key=lambda k: context.names[k])
+        a, b = context.names[low], context.names[high]
+        limit = float(self._limits[number, i, j])
+        blind = {"graph", "fused"} & {a, b}
+        figures = PairSums(
+            a=a,
+            b=b,
+            busy_a=busy[low],
+            busy_b=busy[high],
+            overlap=int(self.overlap[number, i, j]),
+            scope_busy=int(self.busy[number]),
+            a_under=int(self.under[number, low, high]),
+            b_under=int(self.under[number, high, low]),
+            limit=None if np.isnan(limit) else limit,
+            uncertainty=2 * int(self.boundaries[number, i, j]) * context.granularity_ns,
+            counting=int(self.counting[number, i, j]),
+            good={bias: int(good[number, i, j]) for bias, good in self.good.items()},
+            is_range=self.entries[number].name is not None,
+        )
+        trouble = context.trouble
+        if blind:
+            trouble = {
+                "graph": "CUDA graphs were traced whole, so what ran inside is unknown",
+                "fused": "a fused kernel computes and communicates at once",
+            }[min(blind)]
+        elif graphs:
+            trouble = "CUDA graphs were traced whole, so what ran inside is unknown"
+        elif self.entries[number].device in context.shared_hardware:
+            trouble = "another process used this GPU meanwhile, perhaps in turns (no MPS is known)"
+        verdict, reason = judge(figures, trouble)
+        ratio = _ratio(figures.overlap, min(busy.values()))
+        known = not blind
+        return PairFigures(
+            a=a,
+            b=b,
+            overlap_ns=figures.overlap if known else None,
+            overlap_ratio=ratio if known else None,
+            ratio_limit=figures.limit,
+            rho=figures.rho() if known else None,
+            hidden_ratio_a=_ratio(figures.overlap, figures.busy_a) if known else None,
+            hidden_ratio_b=_ratio(figures.overlap, figures.busy_b) if known else None,
+            a_under_any_b_ns=figures.a_under if known else None,
+            b_under_any_a_ns=figures.b_under if known else None,
+            uncertainty_ns=figures.uncertainty if known else None,
+            verdict=verdict,
+            reason=reason,
+        )
+
+
+class _Shared:
+    """The line of a batch, cut where the set of active classes changes."""
+
+    def __init__(self, axis: Axis, parts: Sequence[Disjoint], groups: int) -> None:
+        pieces = coverage(parts)
+        self._groups = groups
+        self._group = axis.group_at(pieces.start)
+        self._duration = pieces.end - pieces.start
+        self._masks, self._code = _small_unique(pieces.mask)
+        self._joined = np.zeros(len(pieces.start), np.bool_)
+        np.equal(pieces.start[1:], pieces.end[:-1], out=self._joined[1:])
+        width = max(1, len(self._masks))
+        self._table = sum_by(
+            self._duration, self._group * width + self._code, groups * width
+        ).reshape(groups, width)
+
+    def by_mask(self) -> Iterable[tuple[int, Int64]]:
+        """Yield every set of classes that was active, and its time in each group."""
+        for column, mask in enumerate(self._masks):
+            yield mask, self._table[:, column]
+
+    def pair(self, i: int, j: int) -> tuple[Int64, Int64]:
+        """Return, in each group, the time two classes share and its boundaries (two a stretch)."""
+        both = np.array([bool(m >> i & 1 and m >> j & 1) for m in self._masks], np.bool_)
+        if not both.any():
+            nothing = np.zeros(self._groups, np.int64)
+            return nothing, nothing
+        overlap = self._table[:, both].sum(axis=1)
+        active = both[self._code]
+        goes_on = np.zeros(len(active), np.bool_)
+        goes_on[1:] = active[:-1] & self._joined[1:]
+        stretches = np.bincount(self._group[active & ~goes_on], minlength=self._groups)
+        return overlap, 2 * stretches
+
+
+def _small_unique(masks: npt.NDArray[np.uint32]) -> tuple[list[int], Int64]:
+    """Return the distinct masks and each row's position among them."""
+    if not len(masks):
+        return [], np.empty(0, np.int64)
+    present = np.bincount(masks)
+    distinct = np.flatnonzero(present)
+    code = np.zeros(len(present), np.int64)
+    code[distinct] = np.arange(len(distinct))
+    return distinct.tolist(), code[masks]
+
+
+def _sum_on(axis: Axis, start: Int64, end: Int64, groups: int) -> Int64:
+    return sum_by(end - start, axis.group_at(start), groups)
+
+
+def _to_entries(values: Int64, entry: Int64, count: int) -> Int64:
+    return np.stack([sum_by(column, entry, count) for column in values.T], axis=1)
+
+
+def _is_same(engine: Int64, busy: Int64, columns: tuple[int, int]) -> bool:
+    return any(np.array_equal(engine, busy[:, column]) for column in columns)
+
+
+def _names_of(mask: int, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted(name for i, name in enumerate(names) if mask >> i & 1))
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+class LinkSums:
+    """Busy time and overlap of links, summed over groups of peer copies."""
+
+    def __init__(self, context: Context, copies: Activities, entries: Sequence[Entry]) -> None:
+        self._context, self._copies, self._entries = context, copies, entries
+        self._links = np.unique(copies.link).tolist()
+        n, m = len(entries), len(self._links)
+        self._busy = np.zeros((n, m), np.int64)
+        self._scope_busy = np.zeros(n, np.int64)
+        self._overlap, self._counting, self._boundaries = (
+            np.zeros((n, m, m), np.int64) for _ in range(3)
+        )
+        self._good = {bias: np.zeros((n, m, m), np.int64) for bias in (-1, 0, 1)}
+
+    def add(self, groups: Groups) -> None:
+        """Add the groups of one batch."""
+        if not len(groups):
+            return
+        copies, n = self._copies, len(self._entries)
+        rows, group = groups.rows, groups.group_of_rows()
+        start, end = copies.start_ns[rows], copies.end_ns[rows]
+        axis = Axis.lay_out(
+            np.minimum.reduceat(start, groups.first), np.maximum.reduceat(end, groups.first)
+        )
+        lasting = end > start
+        start, end = start + axis.shift[group], end + axis.shift[group]
+        everything = union_sorted(start[lasting], end[lasting])
+        self._scope_busy += sum_by(_sum_on(axis, *everything, len(groups)), groups.entry, n)
+        link = copies.link[rows]
+        parts = [
+            union_sorted(start[lasting & (link == each)], end[lasting & (link == each)])
+            for each in self._links
+        ]
+        busy = np.stack([_sum_on(axis, *part, len(groups)) for part in parts], axis=1)
+        self._busy += _to_entries(busy, groups.entry, n)
+        step = 2 * self._context.granularity_ns
+        for i, j in combinations(range(len(parts)), 2):
+            shared = _Shared(axis, (parts[i], parts[j]), len(groups))
+            overlap, boundaries = shared.pair(0, 1)
+            self._overlap[:, i, j] += sum_by(overlap, groups.entry, n)
+            self._boundaries[:, i, j] += sum_by(boundaries, groups.entry, n)
+            least = np.minimum(busy[:, i], busy[:, j])
+            counts = least >= MIN_INSTANCE_BUSY_NS
+            self._counting[:, i, j] += sum_by(counts, groups.entry, n)
+            for bias, good in self._good.items():
+                reached = overlap + bias * step * boundaries >= OVERLAPPED_RHO * least
+                good[:, i, j] += sum_by(counts & reached, groups.entry, n)
+
+    def pairs(self, number: int) -> tuple[LinkPair, ...]:
+        """Return the overlaps of the links of an entry that carried anything."""
+        present = [i for i in range(len(self._links)) if self._busy[number, i]]
+        return tuple(self._pair(number, i, j) for i, j in combinations(present, 2))
+
+    def _pair(self, number: int, i: int, j: int) -> LinkPair:
+        a, b = link_text(self._links[i]), link_text(self._links[j])
+        overlap = int(self._overlap[number, i, j])
+        busy_a, busy_b = int(self._busy[number, i]), int(self._busy[number, j])
+        granularity = self._context.granularity_ns
+        verdict, reason = judge(
+            PairSums(
+                a=a,
+                b=b,
+                busy_a=busy_a,
+                busy_b=busy_b,
+                overlap=overlap,
+                scope_busy=int(self._scope_busy[number]),
+                a_under=overlap,
+                b_under=overlap,
+                limit=1.0,
+                uncertainty=2 * int(self._boundaries[number, i, j]) * granularity,
+                counting=int(self._counting[number, i, j]),
+                good={bias: int(good[number, i, j]) for bias, good in self._good.items()},
+                is_range=False,
+            ),
+            self._context.trouble,
+        )
+        return LinkPair(
+            process=self._context.pid(self._entries[number]),
+            a=a,
+            b=b,
+            overlap_ns=overlap,
+            overlap_ratio=_ratio(overlap, min(busy_a, busy_b)),
+            verdict=verdict,
+            reason=reason,
+        )
+
+
+def peer_copies(trace: Trace, activities: Activities) -> Activities:
+    """Return the peer copies, those of a process all put on its first device."""
+    peer = activities.link >= 0
+    first_device: dict[int, int] = {}
+    for index, device in enumerate(trace.devices):
+        first_device.setdefault(device.process, index)
+    home = np.array([first_device[device.process] for device in trace.devices] or [0], np.int32)
+    columns: dict[str, Any] = {
+        name: getattr(activities, name)[peer] for name in Activities.__slots__
+    }
+    return Activities(**{**columns, "device": home[columns["device"]]})
+
+
+def link_text(link: int) -> str:
+    """Write a link as ``0>1``."""
+    return f"{link // 65536}>{link % 65536}"
