@@ -270,14 +270,17 @@ def _resolve(arguments: argparse.Namespace) -> _Options:
             f"--kernel-steps may be {max_steps()} at most: with more, the data that proves the "
             "copies right would not be exact."
         )
-    if chosen["streams"] < 2 and arguments.twin is None:
-        raise UsageError("--streams 1 cannot overlap: use at least 2, or `--twin one-stream`.")
+    streams = min(chosen["streams"], chosen["chunks"])
+    if streams < 2 and arguments.twin in _OVERLAPPING_TWINS:
+        raise UsageError(
+            "one chunk or one stream cannot overlap: use at least 2 of both, or another --twin."
+        )
     if arguments.twin == "cold-baseline" and arguments.reps != 1:
         say("cold-baseline is one repetition: a second would be warm")
     return _Options(
         preset=preset,
         chunks=chosen["chunks"],
-        streams=min(chosen["streams"], chosen["chunks"]),
+        streams=streams,
         size_bytes=chosen["size_bytes"],
         kernel_steps=chosen["kernel_steps"],
     )

@@ -1,0 +1,156 @@
+"""The measuring loop, on a CuPy that only writes down what it is told."""
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpuscope.benchmarks._harness import gpu
+from gpuscope.benchmarks._harness.gpu import Pass, Session, refuse_blocking_launches
+from gpuscope.errors import MissingError, ProgramError, UsageError
+
+
+class FakeDomain:
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def get_event_attributes(self, message: str, category: str, payload: int | None) -> str:
+        return message if payload is None else f"{message}={payload}"
+
+    def push_range(self, attributes: str) -> None:
+        self.log.append(f"push {attributes}")
+
+    def pop_range(self) -> None:
+        self.log.append("pop")
+
+
+@pytest.fixture
+def session(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Session:
+    fake = SimpleNamespace(get_domain=lambda name: FakeDomain(cupy.log))
+    monkeypatch.setitem(sys.modules, "nvtx", fake)
+    monkeypatch.setattr(gpu, "is_warm", lambda times, elapsed: len(times) == 5)
+    made = Session("streams", cupy)
+    cupy.log.clear()
+    return made
+
+
+def make_pass(cupy: Any, name: str, *, waits: bool = False) -> Pass:
+    stream = cupy.cuda.Stream(non_blocking=True)
+    return Pass(name, [stream], lambda: cupy.log.append(f"issue {name}"), waits)
+
+
+def test_only_the_measurement_is_recorded(cupy: Any, session: Session) -> None:
+    passes = [make_pass(cupy, "a"), make_pass(cupy, "b")]
+    found = session.measure(passes, 2, check=lambda: cupy.log.append("check"))
+    begin, end = cupy.log.index("profilerStart"), cupy.log.index("profilerStop")
+    assert cupy.log[begin + 1] == "push gs:measure=2"
+    assert cupy.log[end - 2 : end] == ["deviceSynchronize", "pop"]
+    assert cupy.log[:begin].count("issue a") == found.warmup == 5
+    assert cupy.log[begin - 3 : begin] == ["push gs:validate", "check", "pop"]
+    assert cupy.log[end + 1 :] == ["push gs:validate", "check", "pop"]
+    steps = [line for line in cupy.log[begin:end] if line.startswith(("push", "issue"))]
+    assert steps == [
+        "push gs:measure=2",
+        "push gs:iter=0", "push a", "issue a", "push b", "issue b",
+        "push gs:iter=1", "push a", "issue a", "push b", "issue b",
+    ]  # fmt: skip
+    assert found.passes["a"].times_ns == (2_000_000, 2_000_000)
+
+
+def test_the_gate_belongs_to_no_pass_and_holds_its_streams(cupy: Any, session: Session) -> None:
+    item = make_pass(cupy, "a")
+    session.measure([item], 1, check=lambda: None, warm=False)
+    begin, push = cupy.log.index("push gs:iter=0"), cupy.log.index("push a")
+    before = cupy.log[begin + 1 : push]
+    assert before[0].startswith("gs_gate ")
+    assert before[-1] == f"{item.streams[0].name} waits for {session.gate.started.name}"
+
+
+def test_the_gate_opens_after_everything_was_issued(cupy: Any, session: Session) -> None:
+    closed = []
+    state = session.gate._state
+    item = make_pass(cupy, "a")
+    watched = Pass("a", item.streams, lambda: closed.append(state[0] != session.gate._ticket))
+    session.measure([watched], 1, check=lambda: None, warm=False)
+    assert closed == [True]
+
+
+def test_the_gate_opens_first_where_issuing_waits(cupy: Any, session: Session) -> None:
+    closed = []
+    state = session.gate._state
+    item = make_pass(cupy, "a")
+    watched = Pass("a", item.streams, lambda: closed.append(state[0] != session.gate._ticket), True)
+    session.measure([watched], 1, check=lambda: None, warm=False)
+    assert closed == [False]
+
+
+def test_a_gate_that_gave_up_gives_no_time(cupy: Any, session: Session) -> None:
+    def give_up() -> None:
+        session.gate._state[1] = session.gate._ticket
+
+    item = Pass("a", make_pass(cupy, "a").streams, give_up)
+    with pytest.raises(ProgramError, match="gave up after 10 s"):
+        session.measure([item], 1, check=lambda: None, warm=False)
+
+
+def test_the_gate_opens_and_the_recording_ends_when_a_pass_fails(
+    cupy: Any, session: Session
+) -> None:
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    item = Pass("a", make_pass(cupy, "a").streams, fail)
+    with pytest.raises(KeyboardInterrupt):
+        session.measure([item], 1, check=lambda: None, warm=False)
+    assert session.gate._state[0] == session.gate._ticket
+    assert cupy.log[-1] == "profilerStop"
+    assert sum(line.startswith("push") for line in cupy.log) == cupy.log.count("pop")
+
+
+def test_wrong_data_ends_the_measurement_before_it_is_recorded(cupy: Any, session: Session) -> None:
+    def check() -> None:
+        raise ProgramError("wrong data")
+
+    with pytest.raises(ProgramError):
+        session.measure([make_pass(cupy, "a")], 1, check=check)
+    assert "profilerStart" not in cupy.log
+
+
+def test_operations_are_timed_one_by_one(cupy: Any, session: Session) -> None:
+    times = iter([1.0, 3.0, 4.0])
+    session.gate.finish = lambda streams: 0  # type: ignore[method-assign]
+    cupy.cuda.get_elapsed_time = lambda start, end: next(times)
+    (spans,) = session.time_operations([(cupy.cuda.Stream(non_blocking=True), [lambda: None] * 2)])
+    assert spans == [(1_000_000, 3_000_000), (3_000_000, 4_000_000)]
+
+
+@pytest.mark.parametrize("value", ["1", "yes"])
+def test_blocking_launches_are_refused(value: str) -> None:
+    with pytest.raises(UsageError, match="CUDA_LAUNCH_BLOCKING"):
+        refuse_blocking_launches({"CUDA_LAUNCH_BLOCKING": value})
+
+
+@pytest.mark.parametrize("environment", [{}, {"CUDA_LAUNCH_BLOCKING": "0"}])
+def test_other_environments_are_not(environment: dict[str, str]) -> None:
+    refuse_blocking_launches(environment)
+
+
+def test_a_missing_cupy_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(MissingError, match=r"gpuscope\[cuda13\]"):
+        gpu.import_cupy()
+
+
+def test_a_missing_driver_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    class CUDARuntimeError(RuntimeError):
+        pass
+
+    def count() -> int:
+        raise CUDARuntimeError("cudaErrorNoDevice")
+
+    runtime = SimpleNamespace(CUDARuntimeError=CUDARuntimeError, getDeviceCount=count)
+    fake = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    with pytest.raises(MissingError, match="no CUDA driver or GPU found"):
+        gpu.import_cupy()
