@@ -1,0 +1,973 @@
+"""Why every operation started when it did, and where the time before it went.
+
+An operation starts when its launch has reached the GPU, the operation before it in its stream has
+ended, every event its stream waits for is reached, and its engine is free. :class:`Waits` finds
+when each of these came true, and hence which one was last: the *reason*. ::
+
+    launch call     ├──┤                    ready: the predecessor ended last,
+    predecessor  ├──────────┤               so the reason is `stream`; the cost is
+    event             ├──┤  ·               what it held the operation up beyond
+    operation               ├──────┤        the launch and the event
+
+:class:`Case` adds what the causes are told from: the kinds of API calls, the regions (outermost
+NVTX ranges first) that a finding can be about, and the time during which work that was ready had
+not been launched yet because the launching thread was in a certain call.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscope.analysis import Options
+from gpuscope.intervals import Axis, Cover, intersect, length, union, union_sorted
+from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
+from gpuscope.model.result import Finding
+from gpuscope.model.tables import PUSH_POP, ApiCalls, Operations
+from gpuscope.model.trace import BLOCKING, NULL_STREAM, Trace
+from gpuscope.scopes import matches, nesting
+
+Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+UInt8 = npt.NDArray[np.uint8]
+Bool = npt.NDArray[np.bool_]
+
+START_LATENCY_NS = 20_000
+"""An operation starts within this time after the last thing it waited for: on an H200 2 to 13 µs
+pass between two operations of one stream, and 1 to 3 µs after the return of a launch."""
+SMALL_REGION_SHARE = 0.01
+"""Ranges with less than this share of the device's work and span are not looked at one by one."""
+LEVELS = 3
+"""How deep ranges are looked into: the outermost, and two levels of ranges inside them."""
+EXAMPLES = 3
+"""How many of the worst cases a finding shows."""
+BLOCKING_SHARE = 0.80
+"""A call that covers this share of its copy blocked the host; one that returned early did not."""
+LIBRARY_DOMAINS = frozenset({"NCCL", "NVSHMEM", "CCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuFFT"})
+"""NVTX domains whose ranges are a library's own, not the program's phases."""
+
+REASONS = ("host", "stream", "event", "null-stream", "engine", "sm", "unknown")
+"""What an operation can have waited for last; the position is the code in `Waits.reason`."""
+REASON = {name: code for code, name in enumerate(REASONS)}
+
+KERNEL_CODES = tuple(CODE[name] for name in ("kernel", "comm", "fused", "gate"))
+COPY_CODES = tuple(CODE[name] for name in ("h2d", "d2h", "p2p"))
+MATERIAL_SHARE = 0.05
+"""Classes with less than this share of the region's busy time are nothing to hide or hide under."""
+
+# Limits of a streaming multiprocessor that hold from compute capability 7.0 on or are larger on
+# newer ones: a grid that fills these is sure to fill the real ones.
+_SM_THREADS = 2048
+_SM_BLOCKS = 32
+_SM_REGISTERS = 65_536
+_SM_SHARED_BYTES = 233_472
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """What every operation of a trace waited for: arrays of shape (operations,).
+
+    Times are on the trace's clock, -1 where there is nothing to wait for or nothing is known.
+    """
+
+    call_start_ns: Int64
+    """Start of the launching call: the operation never starts before."""
+    call_end_ns: Int64
+    stream_op: Int64
+    """The operation before it in its stream: index into Trace.operations."""
+    stream_ns: Int64
+    """When that ended."""
+    event_op: Int64
+    """The operation behind the last event its stream waited for; -1 also for an event that was
+    reached at once."""
+    event_ns: Int64
+    null_op: Int64
+    """The operation that the rule of the legacy null stream makes it wait for."""
+    null_ns: Int64
+    engine_op: Int64
+    """The copy before it on its copy engine."""
+    engine_ns: Int64
+    turn_ns: Int64
+    """End of everything of its class that began before it on its device."""
+    reason: UInt8
+    """Code of the last thing it waited for, see REASONS."""
+    cost_ns: Int64
+    """How much earlier it could have started without that alone; -1 where that is unknown."""
+    waits_total: int
+    """Stream waits for events in the trace."""
+    waits_resolved: int
+    """Those whose event record is in the trace too."""
+
+    @property
+    def ready_ns(self) -> Int64:
+        """When the GPU could have begun it: the last of stream, event, null stream and engine."""
+        return np.maximum(
+            np.maximum(self.stream_ns, self.event_ns), np.maximum(self.null_ns, self.engine_ns)
+        )
+
+    @classmethod
+    def of(cls, trace: Trace) -> Waits:
+        """Find what every operation of `trace` waited for."""
+        ops = trace.operations if trace.operations is not None else Operations.empty()
+        start, end = ops.start_ns, ops.end_ns
+        call_start, call_end = _launch_times(trace, ops)
+        stream_op, stream_ns = _earlier(ops.stream, end)
+        engine_op, engine_ns = _engine_times(trace, ops)
+        _, turn_ns = _earlier(ops.device.astype(np.int64) * len(CLASSES) + ops.op_class, end)
+        null_op, null_ns = _null_times(trace, ops, call_start)
+        events = _Events(trace, ops, call_start, stream_op)
+
+        # What is over only after the start held nothing up: two operations that overlap.
+        times = np.stack([stream_ns, events.time_ns, null_ns, engine_ns])
+        times[times > start] = -1
+        last = np.argmax(times, axis=0)
+        ready = times.max(axis=0, initial=-1)
+        times[last, np.arange(len(start))] = -1
+        second = np.maximum(times.max(axis=0, initial=-1), call_start)
+
+        in_graph = ops.graph_node >= 0
+        known = call_start >= 0
+        by_gpu = (ready >= 0) & (ready >= call_start) & (start - ready <= START_LATENCY_NS)
+        # Edges of a graph are not in the trace, so streams and events say nothing about a node.
+        by_gpu &= ~in_graph | (last == 3)
+        by_host = ~by_gpu & known & (start <= call_end + START_LATENCY_NS)
+        sm_ready = np.maximum(ready, call_start)
+        by_sm = ~by_gpu & ~by_host & known & ~in_graph & _sm_busy(trace, ops, sm_ready)
+
+        reason = np.full(len(start), REASON["unknown"], np.uint8)
+        code_of_time = np.array(
+            [REASON[name] for name in ("stream", "event", "null-stream", "engine")], np.uint8
+        )
+        reason[by_gpu] = code_of_time[last[by_gpu]]
+        reason[by_host] = REASON["host"]
+        reason[by_sm] = REASON["sm"]
+        cost = np.full(len(start), -1, np.int64)
+        told = by_gpu & (second >= 0)
+        cost[told] = ready[told] - second[told]
+        told = by_host & (ready >= 0)
+        cost[told] = np.maximum(start[told] - ready[told], 0)
+        cost[by_sm] = start[by_sm] - sm_ready[by_sm]
+        return cls(
+            call_start_ns=call_start,
+            call_end_ns=call_end,
+            stream_op=stream_op,
+            stream_ns=stream_ns,
+            event_op=events.operation,
+            event_ns=events.time_ns,
+            null_op=null_op,
+            null_ns=null_ns,
+            engine_op=engine_op,
+            engine_ns=engine_ns,
+            turn_ns=turn_ns,
+            reason=reason,
+            cost_ns=cost,
+            waits_total=events.total,
+            waits_resolved=events.resolved,
+        )
+
+
+def _launch_times(trace: Trace, ops: Operations) -> tuple[Int64, Int64]:
+    """Return start and end of each operation's launching call, -1 without one."""
+    call_start = np.full(len(ops), -1, np.int64)
+    call_end = np.full(len(ops), -1, np.int64)
+    if trace.api is not None and len(trace.api):
+        known = np.flatnonzero(ops.launch >= 0)
+        call_start[known] = trace.api.start_ns[ops.launch[known]]
+        call_end[known] = trace.api.end_ns[ops.launch[known]]
+    return call_start, call_end
+
+
+def _sorted_by(key: npt.NDArray[Any]) -> Int64:
+    """Return a stable order by `key`; keys below 65536 take a radix sort."""
+    if len(key) and int(key.min()) >= 0 and int(key.max()) < 1 << 16:
+        key = key.astype(np.uint16)
+    return np.argsort(key, kind="stable")
+
+
+def _running_max(group: npt.NDArray[Any], value: Int64) -> tuple[Int64, Int64]:
+    """Return the position and value of the largest `value` so far in each run of `group`.
+
+    Rows of one group lie together; a value of -1 is no value.
+    """
+    if not len(value):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    opens = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
+    some = value[value >= 0]
+    low = int(some.min(initial=0)) if len(some) else 0
+    width = (int(some.max()) - low if len(some) else 0) + 2
+    sizes = np.diff(np.append(opens, len(value)))
+    shift = np.repeat(np.arange(len(opens)) * width, sizes)
+    lifted = np.where(value >= 0, value - low + 1, 0) + shift
+    reach = np.maximum.accumulate(lifted)
+    record = np.where(lifted == reach, np.arange(len(value)), 0)
+    position = np.maximum.accumulate(record)
+    best = reach - shift
+    return np.where(best > 0, position, -1), np.where(best > 0, best + low - 1, -1)
+
+
+def _earlier(key: npt.NDArray[Any], end: Int64) -> tuple[Int64, Int64]:
+    """Return, a row, the earlier row of equal `key` that ends last, and its end; -1 for none.
+
+    Rows are in order of their starts; a negative key is no key.
+    """
+    found = np.full(len(end), -1, np.int64)
+    time = np.full(len(end), -1, np.int64)
+    if not len(end):
+        return found, time
+    order = _sorted_by(key)
+    grouped = key[order]
+    position, reach = _running_max(grouped, end[order])
+    follows = np.flatnonzero((grouped[1:] == grouped[:-1]) & (grouped[1:] >= 0)) + 1
+    found[order[follows]] = order[position[follows - 1]]
+    time[order[follows]] = reach[follows - 1]
+    return found, time
+
+
+def _engine_times(trace: Trace, ops: Operations) -> tuple[Int64, Int64]:
+    """Return the copy before each copy on its engine: one a direction, a link, or one in all."""
+    single = np.array([device.copy_engines == 1 for device in trace.devices] or [False])
+    h2d, d2h, p2p = (ops.op_class == CODE[name] for name in ("h2d", "d2h", "p2p"))
+    direction = np.full(len(ops), -1, np.int64)
+    direction[h2d] = 0
+    direction[d2h] = 1
+    direction[d2h & single[ops.device]] = 0
+    direction[p2p] = 2 + np.clip(ops.dst_device[p2p], 0, 63)
+    key = np.where(direction >= 0, ops.device.astype(np.int64) * 66 + direction, -1)
+    copies = np.flatnonzero(key >= 0)
+    found = np.full(len(ops), -1, np.int64)
+    time = np.full(len(ops), -1, np.int64)
+    before, time[copies] = _earlier(key[copies], ops.end_ns[copies])
+    found[copies] = np.where(before >= 0, copies[before], -1)
+    return found, time
+
+
+def _null_times(trace: Trace, ops: Operations, call_start: Int64) -> tuple[Int64, Int64]:
+    """Apply the rule of the legacy null stream, in the order of the launches.
+
+    Work of the null stream waits for what blocking streams of its context were given before, and
+    their work for what the null stream was given before. Streams of unknown kind take no part.
+    """
+    found = np.full(len(ops), -1, np.int64)
+    time = np.full(len(ops), -1, np.int64)
+    contexts: dict[tuple[int, int, int], int] = {}
+    context_of = np.full(len(trace.streams) + 1, -1, np.int64)
+    is_null = np.zeros(len(trace.streams) + 1, np.bool_)
+    for number, stream in enumerate(trace.streams):
+        if stream.kind in (NULL_STREAM, BLOCKING):
+            place = (stream.process, stream.device, stream.context)
+            context_of[number] = contexts.setdefault(place, len(contexts))
+            is_null[number] = stream.kind == NULL_STREAM
+    rows = np.flatnonzero((context_of[ops.stream] >= 0) & (call_start >= 0))
+    null = is_null[ops.stream[rows]]
+    if not null.any() or null.all():
+        return found, time
+    rows = rows[np.lexsort((call_start[rows], context_of[ops.stream[rows]]))]
+    null = is_null[ops.stream[rows]]
+    context = context_of[ops.stream[rows]]
+    for mine, others in ((null, ~null), (~null, null)):
+        position, reach = _running_max(context, np.where(others, ops.end_ns[rows], -1))
+        told = mine & (reach >= 0)
+        found[rows[told]] = rows[position[told]]
+        time[rows[told]] = reach[told]
+    return found, time
+
+
+class _Events:
+    """When the last event was reached that each operation's stream had been told to wait for."""
+
+    def __init__(
+        self, trace: Trace, ops: Operations, call_start: Int64, predecessor: Int64
+    ) -> None:
+        self.operation = np.full(len(ops), -1, np.int64)
+        self.time_ns = np.full(len(ops), -1, np.int64)
+        self.total = self.resolved = 0
+        if trace.api is None or not len(trace.api):
+            return
+        calls = _named(trace, r"cu(da)?StreamWaitEvent")
+        is_wait = calls[trace.api.name]
+        self.total = int(is_wait.sum())
+        records, syncs = trace.event_records, trace.syncs
+        if records is None or syncs is None or not len(records) or not self.total:
+            return
+        syncs = syncs.take((syncs.launch >= 0) & (syncs.event >= 0) & (syncs.stream >= 0))
+        syncs = syncs.take(is_wait[syncs.launch])
+        records = records.take((records.launch >= 0) & (records.stream >= 0))
+        streams = _streams_with_work(trace, ops)
+        record_at = trace.api.start_ns[records.launch]
+        wait_at = trace.api.start_ns[syncs.launch]
+
+        record_key, wait_key = _event_keys(trace, records, syncs)
+        line = _Line(min(int(record_at.min(initial=0)), int(wait_at.min(initial=0))))
+        order = np.lexsort((record_at, record_key))
+        keys, times = record_key[order], line.place(record_key[order], record_at[order])
+        at = np.searchsorted(times, line.place(wait_key, wait_at)) - 1
+        hit = (at >= 0) & (keys[np.maximum(at, 0)] == wait_key)
+        waits, found = np.flatnonzero(hit), order[at[hit]]
+        self.resolved = len(waits)
+
+        # When was the event reached: the end of what its stream had been given before the record.
+        launched = np.flatnonzero(call_start >= 0)
+        launched = launched[np.lexsort((call_start[launched], ops.stream[launched]))]
+        stream = ops.stream[launched]
+        position, reach = _running_max(stream, ops.end_ns[launched])
+        places = line.place(stream, call_start[launched])
+        of_record = streams[records.stream[found]]
+        at = np.searchsorted(places, line.place(of_record, record_at[found])) - 1
+        behind = (at >= 0) & (stream[np.maximum(at, 0)] == of_record)
+        reached_ns = np.where(behind, reach[np.maximum(at, 0)], record_at[found])
+        reached_op = np.where(behind, launched[position[np.maximum(at, 0)]], -1)
+
+        # Every later operation of the waiting stream waits for it.
+        waiting = streams[syncs.stream[waits]]
+        order = np.lexsort((wait_at[waits], waiting))
+        waiting, asked = waiting[order], wait_at[waits][order]
+        last, time = _running_max(waiting, reached_ns[order])
+        at = np.searchsorted(line.place(waiting, asked), places) - 1
+        told = (at >= 0) & (waiting[np.maximum(at, 0)] == stream)
+        self.time_ns[launched[told]] = time[at[told]]
+        self.operation[launched[told]] = reached_op[order][last[at[told]]]
+        # An event behind the own predecessor or itself adds nothing to stream order.
+        own = (self.operation >= 0) & (self.operation == predecessor)
+        own |= (self.operation >= 0) & (ops.stream[self.operation] == ops.stream)
+        self.time_ns[own] = -1
+        self.operation[own] = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Places pairs (unit, time) on one line, in lexicographic order."""
+
+    begin_ns: int
+
+    def place(self, unit: npt.NDArray[Any], time_ns: Int64) -> npt.NDArray[np.complex128]:
+        """Return numbers that sort by unit, then by time."""
+        return unit.astype(np.float64) + 1j * (time_ns - self.begin_ns).astype(np.float64)
+
+
+def _event_keys(trace: Trace, records: Any, syncs: Any) -> tuple[Int64, Int64]:
+    """Give equal (process, context, event, event_sync) of records and waits equal numbers."""
+    places: dict[tuple[int, int], int] = {}
+    place_of = np.array(
+        [places.setdefault((s.process, s.context), len(places)) for s in trace.streams], np.int64
+    )
+    columns = [
+        np.concatenate([place_of[records.stream], place_of[syncs.stream]]),
+        np.concatenate([records.event, syncs.event]),
+        np.concatenate([records.event_sync, syncs.event_sync]),
+    ]
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, code = np.unique(column, return_inverse=True)
+        key = np.unique(key * len(values) + code, return_inverse=True)[1].astype(np.int64)
+    return key[: len(records)], key[len(records) :]
+
+
+def _streams_with_work(trace: Trace, ops: Operations) -> Int64:
+    """Map every stream to the one of equal context and number that has operations.
+
+    Records of events and waits name the device that was current, not the stream's own.
+    """
+    used = np.zeros(len(trace.streams), np.bool_)
+    used[ops.stream[ops.stream >= 0]] = True
+    exact: dict[tuple[int, int, int], int] = {}
+    loose: dict[tuple[int, int], list[int]] = {}
+    for number, stream in enumerate(trace.streams):
+        if used[number]:
+            exact[(stream.process, stream.context, stream.number)] = number
+            loose.setdefault((stream.process, stream.number), []).append(number)
+    mapped = np.arange(len(trace.streams))
+    for number, stream in enumerate(trace.streams):
+        if not used[number]:
+            alike = loose.get((stream.process, stream.number), [])
+            only = alike[0] if len(alike) == 1 else number
+            mapped[number] = exact.get((stream.process, stream.context, stream.number), only)
+    return mapped
+
+
+def _sm_busy(trace: Trace, ops: Operations, ready: Int64) -> Bool:
+    """Return which kernels were ready while one that fills the GPU ran, until they started."""
+    busy = np.zeros(len(ops), np.bool_)
+    configs = trace.kernel_configs
+    if configs is None or not len(configs):
+        return busy
+    sms = np.array([device.sm_count or 0 for device in trace.devices] or [0], np.int64)
+    threads = np.maximum(configs.block_threads, 1)
+    registers = np.maximum(configs.registers_per_thread * threads, 1)
+    blocks = np.minimum(
+        np.minimum(_SM_BLOCKS, _SM_THREADS // threads),
+        np.minimum(
+            _SM_REGISTERS // registers, _SM_SHARED_BYTES // np.maximum(configs.shared_bytes, 1)
+        ),
+    )
+    device = ops.device[configs.operation]
+    fills = (sms[device] > 0) & (configs.grid_blocks >= sms[device] * np.maximum(blocks, 1))
+    for number in np.unique(device).tolist():
+        filling = configs.operation[fills & (device == number)]
+        if not len(filling):
+            continue
+        # One after the other, as they follow on each other's last blocks, they fill the GPU as one.
+        begin, end = union(ops.start_ns[filling], ops.end_ns[filling] + START_LATENCY_NS)
+        kernels = configs.operation[device == number]
+        at = np.searchsorted(begin, ready[kernels], side="right") - 1
+        busy[kernels] = (at >= 0) & (end[np.maximum(at, 0)] >= ops.start_ns[kernels])
+    return busy
+
+
+# API calls
+
+CALL_KINDS: Mapping[str, re.Pattern[str]] = {
+    "wait": re.compile(r"cu(da)?(Stream|Event|Device|Ctx|Thread)Synchronize"),
+    "poll": re.compile(r"cu(da)?(Stream|Event)Query"),
+    "copy": re.compile(r"cu(da)?Memcpy(?!.*Async)\w*"),
+    "copy-async": re.compile(r"cu(da)?Memcpy\w*Async\w*"),
+    "allocate": re.compile(
+        r"cuda(Malloc|MallocHost|MallocPitch|MallocManaged|Malloc3D|MallocArray|Malloc3DArray"
+        r"|HostAlloc|Free|FreeHost|FreeArray|HostRegister|HostUnregister)"
+        r"|cuMem(Alloc|AllocPitch|AllocManaged|AllocHost|HostAlloc|Free|FreeHost|HostRegister"
+        r"|HostUnregister)"
+        r"|cu(Module|Library)(Load|Unload)\w*"
+    ),
+    "launch": re.compile(
+        r"cu(da)?(Launch\w*Kernel\w*|GraphLaunch|Memset\w*Async|EventRecord\w*|StreamWaitEvent)"
+    ),
+}
+"""Kinds of API calls by name, without version and stream suffixes; the first that fits."""
+_SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
+
+
+def call_name(name: str) -> str:
+    """Return the name of an API call as it is written in a program.
+
+    >>> call_name("cudaMemcpyAsync_v3020")
+    'cudaMemcpyAsync'
+    """
+    return _SUFFIX.sub("", name)
+
+
+def _named(trace: Trace, pattern: str) -> Bool:
+    """Return, an index of Trace.strings, whether the call's name matches."""
+    compiled = re.compile(pattern)
+    return np.array(
+        [compiled.fullmatch(call_name(text)) is not None for text in trace.strings], np.bool_
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Work that was ready but not launched, and the calls of its thread in that time."""
+
+    held_ns: int
+    """Time during which some operation was ready while its thread was in one of the calls."""
+    calls: Int64
+    """Rows of Trace.api (or of the intervals asked for), longest holdup first."""
+    call_held_ns: Int64
+    """Part of the holdups that each call covers."""
+    operations: Int64
+    """The operation, of the longest holdup in each call: index into Trace.operations."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """What a finding is about: the instances of one range on one device, or what no range covers.
+
+    Attributes
+    ----------
+    rows
+        Indices into Trace.operations, by (instance, start).
+    first
+        Where each instance begins in `rows`.
+    """
+
+    device: int
+    name: str | None
+    rows: Int64
+    first: Int64
+    ops: Operations
+    single_engine: bool
+
+    @property
+    def instances(self) -> int:
+        """Number of instances with operations on the device."""
+        return len(self.first)
+
+    @cached_property
+    def instance(self) -> Int64:
+        """Number of the instance of each row."""
+        return np.repeat(np.arange(len(self.first)), np.diff(np.append(self.first, len(self.rows))))
+
+    @cached_property
+    def begin_ns(self) -> Int64:
+        """Start of each instance's first operation."""
+        return np.minimum.reduceat(self.ops.start_ns[self.rows], self.first)
+
+    @cached_property
+    def finish_ns(self) -> Int64:
+        """End of each instance's last operation."""
+        return np.maximum.reduceat(self.ops.end_ns[self.rows], self.first)
+
+    @cached_property
+    def window_ns(self) -> tuple[int, int]:
+        """First start and last end of all instances."""
+        return int(self.begin_ns.min()), int(self.finish_ns.max())
+
+    @cached_property
+    def span_ns(self) -> int:
+        """Sum of the instances' spans."""
+        return int((self.finish_ns - self.begin_ns).sum())
+
+    @cached_property
+    def _axis_times(self) -> tuple[Int64, Int64]:
+        axis = Axis.lay_out(self.begin_ns, self.finish_ns)
+        shift = axis.shift[self.instance]
+        return self.ops.start_ns[self.rows] + shift, self.ops.end_ns[self.rows] + shift
+
+    def _busy(self, mask: Bool) -> int:
+        start, end = self._axis_times
+        mask = mask & (end > start)
+        return length(union_sorted(start[mask], end[mask]))
+
+    @cached_property
+    def op_class(self) -> UInt8:
+        """Class code of each row."""
+        return self.ops.op_class[self.rows]
+
+    @cached_property
+    def busy_ns(self) -> int:
+        """Time with any engine busy, summed over the instances."""
+        return self._busy(np.isin(self.op_class, ENGINE_CODES))
+
+    @cached_property
+    def idle_ns(self) -> int:
+        """Rest of the span."""
+        return self.span_ns - self.busy_ns
+
+    @cached_property
+    def class_busy_ns(self) -> dict[str, int]:
+        """Busy time of every engine class present."""
+        codes = [code for code in np.unique(self.op_class).tolist() if code in ENGINE_CODES]
+        return {CLASSES[code]: self._busy(self.op_class == code) for code in codes}
+
+    @cached_property
+    def class_count(self) -> dict[str, int]:
+        """Number of operations of every class present."""
+        counts = np.bincount(self.op_class, minlength=len(CLASSES)).tolist()
+        return {name: counts[code] for code, name in enumerate(CLASSES) if counts[code]}
+
+    @cached_property
+    def material(self) -> tuple[str, ...]:
+        """The classes worth hiding: at least MATERIAL_SHARE of the busy time."""
+        return tuple(
+            name
+            for name, busy in self.class_busy_ns.items()
+            if busy >= MATERIAL_SHARE * self.busy_ns and busy > 0 and name not in ("uvm", "graph")
+        )
+
+    @cached_property
+    def material_streams(self) -> int:
+        """Number of streams that hold work of the material classes."""
+        codes = [CODE[name] for name in self.material]
+        return len(np.unique(self.ops.stream[self.rows[np.isin(self.op_class, codes)]]))
+
+    @cached_property
+    def cycles(self) -> float:
+        """How often an instance goes from copying in, out or across to computing, on average."""
+        kind = np.zeros(len(self.rows), np.int8)
+        kind[np.isin(self.op_class, COPY_CODES)] = 1
+        kind[self.op_class == CODE["kernel"]] = 2
+        kept = np.flatnonzero(kind)
+        same = self.instance[kept[1:]] == self.instance[kept[:-1]]
+        turns = same & (kind[kept[:-1]] == 1) & (kind[kept[1:]] == 2)
+        return int(turns.sum()) / max(1, self.instances)
+
+    @cached_property
+    def meant_to_overlap(self) -> bool:
+        """Two material classes in two streams or more, or a repeated copy/kernel pattern in one."""
+        if len(self.material) < 2:
+            return False
+        return self.material_streams >= 2 or self.cycles >= 2
+
+    @cached_property
+    def engines_ns(self) -> dict[str, int]:
+        """Busy time of every engine: a class, or both copy directions where they share one."""
+        engines = dict(self.class_busy_ns)
+        if self.single_engine and "h2d" in engines and "d2h" in engines:
+            engines["h2d"] += engines.pop("d2h")
+        return engines
+
+    @cached_property
+    def bound_ns(self) -> int:
+        """Busy time of the busiest engine: a floor of the span if the chunks are independent."""
+        return max(self.engines_ns.values(), default=0)
+
+    @cached_property
+    def chunks(self) -> float:
+        """Pieces an instance is cut into: operations of the material class that has fewest."""
+        counts = [self.class_count[name] for name in self.material]
+        return max(1.0, min(counts, default=1) / max(1, self.instances))
+
+    @cached_property
+    def potential_ns(self) -> int:
+        """What perfect overlap of independent chunks would save.
+
+        The span, less the busiest engine, less what the first and last of n chunks cannot hide:
+        an n-th of the other engines' time.
+        """
+        rest = sum(self.engines_ns.values()) - self.bound_ns
+        return max(0, self.span_ns - self.bound_ns - int(rest / self.chunks))
+
+
+class Case:
+    """One trace as the causes see it; :meth:`of` keeps the last one, which all analyzers share."""
+
+    def __init__(self, trace: Trace, options: Options) -> None:
+        self.trace = trace
+        self.options = options
+        self.ops = trace.operations if trace.operations is not None else Operations.empty()
+        self.api = trace.api if trace.api is not None else ApiCalls.empty()
+        self.waits = Waits.of(trace)
+        self._intervals: dict[tuple[tuple[str, ...], int], tuple[Int64, Int64, Int64]] = {}
+
+    _last: Case | None = None
+    _lock = threading.Lock()
+
+    @classmethod
+    def of(cls, trace: Trace, options: Options) -> Case:
+        """Return the case of `trace`, the same object while the same trace is asked for."""
+        with cls._lock:
+            last = cls._last
+            if last is None or last.trace is not trace or last.options != options:
+                cls._last = last = cls(trace, options)
+            return last
+
+    # Calls
+
+    @cached_property
+    def call_kind(self) -> npt.NDArray[np.int8]:
+        """Kind of each API call: position in CALL_KINDS, -1 for any other."""
+        kind = np.full(len(self.trace.strings), -1, np.int8)
+        for index in np.unique(self.api.name).tolist():
+            text = call_name(self.trace.strings[index])
+            for code, pattern in enumerate(CALL_KINDS.values()):
+                if pattern.fullmatch(text):
+                    kind[index] = code
+                    break
+        return kind[self.api.name]
+
+    @cached_property
+    def launch_thread(self) -> Int32:
+        """Thread of each operation's launching call; -1 without one."""
+        thread = np.full(len(self.ops), -1, np.int32)
+        known = self.ops.launch >= 0
+        if len(self.api):
+            thread[known] = self.api.thread[self.ops.launch[known]]
+        return thread
+
+    def calls_of(self, kinds: tuple[str, ...], thread: int) -> tuple[Int64, Int64, Int64]:
+        """Return rows, starts and ends of a thread's calls of some kinds.
+
+        Polls that follow each other are one wait: each lasts until the next begins.
+        """
+        key = (kinds, thread)
+        if key not in self._intervals:
+            mine = np.flatnonzero(self.api.thread == thread)
+            names = list(CALL_KINDS)
+            kind = self.call_kind[mine]
+            end = self.api.end_ns[mine].copy()
+            poll = names.index("poll")
+            again = np.flatnonzero((kind[:-1] == poll) & (kind[1:] == poll))
+            end[again] = np.maximum(end[again], self.api.start_ns[mine[again + 1]])
+            wanted = np.isin(kind, [names.index(name) for name in kinds])
+            self._intervals[key] = (
+                mine[wanted],
+                self.api.start_ns[mine[wanted]],
+                end[wanted],
+            )
+        return self._intervals[key]
+
+    @cached_property
+    def blocking_copies(self) -> Bool:
+        """Copies whose launching call lasted until they were nearly over: it blocked the host."""
+        ops, waits = self.ops, self.waits
+        copies = np.isin(ops.op_class, COPY_CODES) & (waits.call_start_ns >= 0)
+        shared = np.minimum(ops.end_ns, waits.call_end_ns) - np.maximum(
+            ops.start_ns, waits.call_start_ns
+        )
+        return copies & (shared >= BLOCKING_SHARE * (ops.end_ns - ops.start_ns)) & (shared > 0)
+
+    # Regions
+
+    @cached_property
+    def _program_ranges(self) -> Int64:
+        """Rows of the ranges that findings may name: pushed and popped by the program."""
+        ranges, strings = self.trace.ranges, self.trace.strings
+        if ranges is None:
+            return np.empty(0, np.int64)
+        mask = (ranges.end_ns >= 0) & (ranges.kind == PUSH_POP)
+        if self.options.domains:
+            wanted = [i for i, text in enumerate(strings) if text in self.options.domains]
+            mask &= np.isin(ranges.domain, [*wanted, *([-1] * ("" in self.options.domains))])
+        else:
+            library = [i for i, text in enumerate(strings) if text in LIBRARY_DOMAINS]
+            mask &= ~np.isin(ranges.domain, library)
+        if self.options.ranges:
+            names = [i for i, text in enumerate(strings) if matches(text, self.options.ranges)]
+            mask &= np.isin(ranges.name, names)
+        return np.flatnonzero(mask)
+
+    @cached_property
+    def _depth(self) -> Int64:
+        ranges = self.trace.ranges
+        assert ranges is not None
+        return nesting(ranges.take(self._program_ranges))[0]
+
+    def _covering(self, level: int) -> Int64:
+        """Return, an operation, the range of nesting depth `level` it was launched in, or -1."""
+        covering = np.full(len(self.ops), -1, np.int64)
+        ranges = self.trace.ranges
+        if ranges is None or not len(self._program_ranges):
+            return covering
+        rows = self._program_ranges[self._depth == level]
+        by_process = self.options.attribute == "process"
+        owner = ranges.process if by_process else ranges.thread
+        unit = self.ops.process if by_process else self.launch_thread
+        launch = self.waits.call_start_ns
+        for number in np.unique(owner[rows]).tolist():
+            of_unit = rows[owner[rows] == number]
+            mine = np.flatnonzero((unit == number) & (launch >= 0))
+            at = np.searchsorted(ranges.start_ns[of_unit], launch[mine], side="right") - 1
+            held = of_unit[np.maximum(at, 0)]
+            inside = (at >= 0) & (launch[mine] < ranges.end_ns[held])
+            covering[mine[inside]] = held[inside]
+        return covering
+
+    @cached_property
+    def levels(self) -> tuple[tuple[Region, ...], ...]:
+        """The regions of every nesting level, the outermost first, in order of time."""
+        levels = [self._regions_of(0)]
+        for level in range(1, LEVELS):
+            if self.trace.ranges is None or not (self._depth == level).any():
+                break
+            levels.append(self._regions_of(level))
+        return tuple(levels)
+
+    def _regions_of(self, level: int) -> tuple[Region, ...]:
+        ops, ranges = self.ops, self.trace.ranges
+        considered = np.isin(ops.op_class, ENGINE_CODES)
+        if self.options.window_ns:
+            low, high = self.options.window_ns
+            considered &= (ops.start_ns < high) & (ops.end_ns > low)
+        covering = self._covering(level)
+        if level:
+            considered &= covering >= 0
+        rows = np.flatnonzero(considered)
+        if not len(rows):
+            return ()
+        covering = covering[rows]
+        instance = covering.copy()
+        name = np.full(len(rows), -1, np.int64)
+        if ranges is not None:
+            inside = covering >= 0
+            name[inside] = ranges.name[covering[inside]]
+            # What no range covers is cut where an outermost range begins.
+            outer = ranges.start_ns[self._program_ranges]
+            launch = self.waits.call_start_ns[rows[~inside]]
+            time = np.where(launch >= 0, launch, ops.start_ns[rows[~inside]])
+            instance[~inside] = -1 - np.searchsorted(np.sort(outer), time, side="right")
+        device = ops.device[rows].astype(np.int64)
+        name = self._pool_small(rows, device, name, instance) if level == 0 else name
+        order = np.lexsort((ops.start_ns[rows], instance, name, device))
+        rows, device, name, instance = rows[order], device[order], name[order], instance[order]
+        opens = np.flatnonzero(
+            (np.diff(device, prepend=-1) != 0) | (np.diff(name, prepend=-2) != 0)
+        )
+        regions = []
+        for begin, stop in zip(opens.tolist(), [*opens[1:].tolist(), len(rows)], strict=True):
+            part = instance[begin:stop]
+            label = int(name[begin])
+            number = int(device[begin])
+            regions.append(
+                Region(
+                    device=number,
+                    name=self.trace.strings[label] if label >= 0 else None,
+                    rows=rows[begin:stop],
+                    first=np.flatnonzero(np.diff(part, prepend=part[0] - 1)),
+                    ops=ops,
+                    single_engine=self.trace.devices[number].copy_engines == 1,
+                )
+            )
+        return tuple(sorted(regions, key=lambda region: (region.device, region.window_ns)))
+
+    def _pool_small(self, rows: Int64, device: Int64, name: Int64, instance: Int64) -> Int64:
+        """Give ranges too small to matter to the device as a whole; instances stay apart."""
+        start, end = self.ops.start_ns[rows], self.ops.end_ns[rows]
+        key = np.stack([device, name, instance])
+        groups, of_row = np.unique(key, axis=1, return_inverse=True)
+        first = np.full(groups.shape[1], np.iinfo(np.int64).max)
+        last = np.full(groups.shape[1], np.iinfo(np.int64).min)
+        np.minimum.at(first, of_row, start)
+        np.maximum.at(last, of_row, end)
+        work = np.bincount(of_row, weights=end - start, minlength=groups.shape[1])
+        entries, of_group = np.unique(groups[:2], axis=1, return_inverse=True)
+        shares = []
+        for amount in ((last - first).astype(np.float64), work):
+            of_entry = np.bincount(of_group, weights=amount)
+            total = np.bincount(entries[0], weights=of_entry)
+            shares.append(of_entry / np.maximum(total[entries[0]], 1))
+        small = (shares[0] < SMALL_REGION_SHARE) & (shares[1] < SMALL_REGION_SHARE)
+        return np.where(small[of_group[of_row]], -1, name)
+
+    def search(self, rule: Callable[[Region], Finding | None]) -> tuple[Finding, ...]:
+        """Apply a rule to every region, the outermost first.
+
+        Inside a region that gave a finding no further one is looked for.
+        """
+        found = []
+        reported = np.zeros(len(self.ops), np.bool_)
+        for regions in self.levels:
+            for region in regions:
+                if reported[region.rows].any():
+                    continue
+                finding = rule(region)
+                if finding is not None:
+                    found.append(finding)
+                    reported[region.rows] = True
+        return tuple(found)
+
+    # What held work up
+
+    def late(self, region: Region) -> tuple[Int64, Int64, Int64]:
+        """Return operations of a region that were launched late, and from when to when.
+
+        From when the GPU could have begun each, nothing of its class still running, or else from
+        the instance's first start, until its launching call began: (operation, start, end).
+        """
+        waits, rows = self.waits, region.rows
+        start = np.maximum(waits.ready_ns[rows], waits.turn_ns[rows])
+        start = np.maximum(start, region.begin_ns[region.instance])
+        end = waits.call_start_ns[rows]
+        # What the nodes of a graph waited for is not in the trace.
+        told = (waits.reason[rows] == REASON["host"]) | (self.ops.graph_node[rows] < 0)
+        late = told & (end > start)
+        return rows[late], start[late], end[late]
+
+    def held_by(self, region: Region, calls: Callable[[int], tuple[Int64, Int64, Int64]]) -> Held:
+        """Find how long calls of the launching threads held up ready work of a region.
+
+        `calls` gives, for a thread, the rows, starts and ends of the calls in question.
+        """
+        operation, start, end = self.late(region)
+        thread = self.launch_thread[operation]
+        total = 0
+        found: list[Int64] = []
+        for number in np.unique(thread).tolist():
+            mine = thread == number
+            rows, call_start, call_end = calls(number)
+            late = union(start[mine], end[mine])
+            total += length(intersect(late, union(call_start, call_end)))
+            held = Cover([late]).within(call_start, call_end)[0]
+            some = np.flatnonzero(held > 0)
+            # The operation that the thread launched first after the call.
+            order = np.argsort(end[mine], kind="stable")
+            at = np.searchsorted(end[mine][order], call_start[some], side="right")
+            at = np.minimum(at, len(order) - 1)
+            found.append(np.stack([rows[some], held[some], operation[mine][order][at]]))
+        joined = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
+        joined = joined[:, np.lexsort((joined[0], -joined[1]))]
+        return Held(total, *joined)
+
+    # Findings
+
+    def calls_evidence(self, rows: Int64) -> list[dict[str, Any]]:
+        """Return name, thread and count of API calls, most frequent first."""
+        pairs, counts = np.unique(
+            np.stack([self.api.name[rows], self.api.thread[rows]]), axis=1, return_counts=True
+        )
+        listed = [
+            {
+                "name": call_name(self.trace.strings[name]),
+                "thread": self.trace.threads[thread].tid,
+                "count": count,
+            }
+            for (name, thread), count in zip(pairs.T.tolist(), counts.tolist(), strict=True)
+        ]
+        return sorted(listed, key=lambda entry: (-entry["count"], entry["name"], entry["thread"]))
+
+    def held_evidence(self, held: Held) -> dict[str, Any]:
+        """Return counts, calls and the worst examples of a holdup."""
+        return {
+            "held_ns": held.held_ns,
+            "count": len(held.calls),
+            "calls": self.calls_evidence(held.calls),
+            "examples": [
+                {
+                    "operation": operation,
+                    "start_ns": int(self.ops.start_ns[operation]),
+                    "held_ns": held_ns,
+                    "call": call_name(self.trace.strings[self.api.name[call]]),
+                    "call_start_ns": int(self.api.start_ns[call]),
+                }
+                for call, held_ns, operation in zip(
+                    held.calls[:EXAMPLES].tolist(),
+                    held.call_held_ns[:EXAMPLES].tolist(),
+                    held.operations[:EXAMPLES].tolist(),
+                    strict=True,
+                )
+            ],
+        }
+
+    def operation_examples(self, rows: Int64, cost_ns: Int64) -> list[dict[str, Any]]:
+        """Return the operations that cost most."""
+        worst = np.lexsort((rows, -cost_ns))[:EXAMPLES]
+        return [
+            {"operation": row, "start_ns": int(self.ops.start_ns[row]), "cost_ns": cost}
+            for row, cost in zip(rows[worst].tolist(), cost_ns[worst].tolist(), strict=True)
+        ]
+
+    def finding(
+        self,
+        region: Region,
+        *,
+        id: str,
+        claim: str,
+        mechanism: str,
+        advice: str,
+        evidence: Mapping[str, Any],
+        removable: str = "if-independent",
+        severity: str = "warning",
+        saving_ns: int | None = None,
+    ) -> Finding:
+        """Return a finding about `region`, with its window and figures in the evidence."""
+        device = self.trace.devices[region.device]
+        common = {
+            "window_ns": list(region.window_ns),
+            "instances": region.instances,
+            "span_ns": region.span_ns,
+            "busy_ns": region.busy_ns,
+            "bound_ns": region.bound_ns,
+        }
+        return Finding(
+            id=id,
+            severity=severity,
+            process=self.trace.processes[device.process].pid,
+            device=device.number,
+            range=region.name,
+            claim=claim,
+            mechanism=mechanism,
+            removable=removable,
+            evidence={**common, **evidence},
+            advice=advice,
+            saving_ns=saving_ns,
+        )
+
+
+def names_of(calls: Sequence[Mapping[str, Any]]) -> str:
+    """Return the names in a list of call evidence, as a phrase: ``cudaFree and cudaMalloc``."""
+    names = list(dict.fromkeys(str(entry["name"]) for entry in calls))
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
