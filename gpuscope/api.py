@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuscope.analysis import Analyzer, Options, RatioLimits, run_all
+from gpuscope.analysis import Analyzer, Options, RatioLimits, run_all, tables_for
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.errors import TraceError
 from gpuscope.model import codec
@@ -54,11 +54,14 @@ def find_trace(path: Path) -> Path:
     raise TraceError(msg)
 
 
-def open_trace(path: Path, rules: Sequence[ClassRule] = ()) -> Trace:
+def open_trace(
+    path: Path, rules: Sequence[ClassRule] = (), analyzers: Sequence[Analyzer] | None = None
+) -> Trace:
     """Read the SQLite export, the ``.nsys-rep`` report or the run folder `path`.
 
     A report is exported by the installed Nsight Systems into the user's cache folder, once; nothing
-    is written beside it. Class `rules` go before the built-in ones.
+    is written beside it. Class `rules` go before the built-in ones. With `analyzers` only the
+    tables are read that these look at.
 
     Raises
     ------
@@ -70,7 +73,7 @@ def open_trace(path: Path, rules: Sequence[ClassRule] = ()) -> Trace:
     path = find_trace(path)
     if path.suffix == REPORT_SUFFIX and path.is_file():
         path = _exported(path)
-    return read_export(path, rules)
+    return read_export(path, rules, None if analyzers is None else tables_for(analyzers))
 
 
 def _exported(report: Path) -> Path:

@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     rules = user_rules(args.class_rules)
     analyses = []
     for path in args.trace:
-        trace = api.open_trace(path, rules)
+        trace = api.open_trace(path, rules, analyzers)
         if args.show_classes:
             _show_classes(trace, rules)
             continue

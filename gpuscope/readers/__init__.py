@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from gpuscope.errors import TraceError
@@ -20,7 +20,9 @@ _KNOWN_MAGIC = (
 )
 
 
-def open_trace(path: Path, rules: Sequence[ClassRule] = ()) -> Trace:
+def open_trace(
+    path: Path, rules: Sequence[ClassRule] = (), tables: Collection[str] | None = None
+) -> Trace:
     """Read the SQLite export `path` of an Nsight Systems report.
 
     Parameters
@@ -29,6 +31,8 @@ def open_trace(path: Path, rules: Sequence[ClassRule] = ()) -> Trace:
         The file; it is opened read only, and nothing is written to it or beside it.
     rules
         Class rules that go before the built-in ones.
+    tables
+        Names of the tables of the trace to read; None: all.
 
     Raises
     ------
@@ -57,4 +61,4 @@ def open_trace(path: Path, rules: Sequence[ClassRule] = ()) -> Trace:
         what = f"it is {kind}" if kind else "it is neither SQLite nor a report of Nsight Systems"
         msg = f"{path} is not a trace: {what}."
         raise TraceError(msg)
-    return nsys_sqlite.read(path, rules)
+    return nsys_sqlite.read(path, rules, nsys_sqlite.ALL_TABLES if tables is None else tables)

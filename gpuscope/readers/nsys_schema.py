@@ -100,6 +100,7 @@ RUNTIME = TableSpec(
     _versions("CUPTI_ACTIVITY_KIND_RUNTIME"),
     _columns("start", "end", "globalTid", correlationId=-1, nameId=-1, returnValue=0),
 )
+RUNTIME_NAMES = TableSpec(RUNTIME.names, _columns(nameId=-1), timed=False)
 SYNCHRONIZATION = TableSpec(
     _versions("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
     _columns("start", "end", **_PLACE, syncType=0, eventId=-1, eventSyncId=-1),

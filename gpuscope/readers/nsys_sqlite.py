@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,8 +51,18 @@ _LARGE_LOOKUP = 1 << 26
 """Largest table, in entries, that a direct lookup may take."""
 
 
-def read(path: Path, rules: Sequence[ClassRule] = ()) -> Trace:
-    """Read the export `path`; `rules` go before the built-in class rules.
+ALL_TABLES = frozenset(
+    {"operations", "api", "ranges", "mpi", "syncs", "event_records", "kernel_configs"}
+)
+"""The tables of a trace that a reader can be asked for."""
+
+
+def read(
+    path: Path, rules: Sequence[ClassRule] = (), tables: Collection[str] = ALL_TABLES
+) -> Trace:
+    """Read `tables` of the export `path`; `rules` go before the built-in class rules.
+
+    A table that is not asked for is None in the trace, as one that was not recorded.
 
     Raises
     ------
@@ -61,7 +71,7 @@ def read(path: Path, rules: Sequence[ClassRule] = ()) -> Trace:
     """
     with Database(path) as database:
         _check_kind(database)
-        return _Assembly(database, (*rules, *built_in_rules())).trace()
+        return _Assembly(database, (*rules, *built_in_rules())).trace(frozenset(tables))
 
 
 def _check_kind(database: Database) -> None:
@@ -167,13 +177,23 @@ class _Assembly:
         self.streams = _Identities()
         self.notes: list[str] = []
 
-    def trace(self) -> Trace:
-        raw_api = self.database.fetch(schema.RUNTIME)
-        raw_operations = [self.database.fetch(spec) for spec in schema.OPERATION_TABLES]
-        raw_ranges = self.database.fetch(schema.NVTX)
-        raw_mpi = [table for spec in schema.MPI if (table := self.database.fetch(spec))]
-        raw_syncs = self.database.fetch(schema.SYNCHRONIZATION)
-        raw_events = self.database.fetch(schema.CUDA_EVENT)
+    def trace(self, tables: frozenset[str]) -> Trace:
+        def wanted(name: str, spec: schema.TableSpec, *leave_out: str) -> Columns | None:
+            return self.database.fetch(spec, leave_out) if name in tables else None
+
+        # Launches are needed also to tell how many GPU records were lost; but where the kernels
+        # are as many as their launches, none was, and the calls need not be read.
+        calls = tables & {"api", "ranges", "syncs", "event_records"}
+        all_recorded = not calls and self._every_launch_recorded()
+        if not all_recorded:
+            tables |= {"api"}
+        launches = () if "api" in tables else ("correlationId", "graphNodeId")
+        raw_api = wanted("api", schema.RUNTIME)
+        raw_operations = [wanted("operations", spec, *launches) for spec in schema.OPERATION_TABLES]
+        raw_ranges = wanted("ranges", schema.NVTX)
+        raw_mpi = [table for spec in schema.MPI if (table := wanted("mpi", spec))]
+        raw_syncs = wanted("syncs", schema.SYNCHRONIZATION)
+        raw_events = wanted("event_records", schema.CUDA_EVENT)
         self._load_strings([raw_api, *raw_operations, raw_ranges, *raw_mpi])
 
         # Processes are numbered from the GPU work first, so that these come first in every list.
@@ -204,14 +224,29 @@ class _Assembly:
             mpi=mpi,
             syncs=syncs,
             event_records=event_records,
-            kernel_configs=self._kernel_configs(raw_operations[0], operations),
+            kernel_configs=self._kernel_configs(operations) if "kernel_configs" in tables else None,
             strings=tuple(self.strings.texts),
             damaged=dict(self.database.damaged),
-            lost_records=_lost_records(operations, api, self.strings.texts),
+            lost_records=0 if all_recorded else _lost_records(operations, api, self.strings.texts),
             start_utc_ns=self._start_utc_ns(),
             environment=environment,
             notes=tuple(self.notes),
         )
+
+    def _every_launch_recorded(self) -> bool:
+        """Whether there are as many kernel records as calls that launch a kernel."""
+        calls = self.database.fetch(schema.RUNTIME_NAMES)
+        kernel = self.database.find(schema.KERNEL)
+        if calls is None or kernel is None:
+            return False
+        distinct, counts = np.unique(calls["nameId"], return_counts=True)
+        texts = self.database.strings("StringIds", distinct)
+        launches = sum(
+            int(count)
+            for value, count in zip(distinct.tolist(), counts, strict=True)
+            if _LAUNCH_CALL.match(texts.get(value, ""))
+        )
+        return launches <= self.database.count(kernel)
 
     # Strings
 
@@ -314,6 +349,7 @@ class _Assembly:
         count = len(raw["start"])
         none32 = np.full(count, -1, np.int32)
         none8 = np.full(count, -1, np.int8)
+        correlation = raw.get("correlationId", np.full(count, -1, np.int64))
         return Operations(
             start_ns=raw["start"],
             end_ns=raw["end"],
@@ -321,8 +357,8 @@ class _Assembly:
             process=process,
             device=device_of_stream[stream] if count else none32,
             stream=stream,
-            correlation=raw["correlationId"],
-            launch=self._launch_of(process, raw["correlationId"]),
+            correlation=correlation,
+            launch=self._launch_of(process, correlation),
             name=name,
             size_bytes=raw.get("bytes", np.zeros(count, np.int64)),
             src_device=raw["srcDeviceId"].astype(np.int32) if "srcDeviceId" in raw else none32,
@@ -397,11 +433,9 @@ class _Assembly:
             np.full(count, self.strings.add(label), np.int32),
         )
 
-    def _kernel_configs(
-        self, raw_kernels: Columns | None, operations: Operations | None
-    ) -> KernelConfigs | None:
+    def _kernel_configs(self, operations: Operations | None) -> KernelConfigs | None:
         raw = self.database.fetch(schema.KERNEL_CONFIG)
-        if raw is None or raw_kernels is None or operations is None:
+        if raw is None or operations is None:
             return None
         rows = np.flatnonzero(
             np.isin(operations.op_class, [CODE[c] for c in ("kernel", "comm", "fused", "gate")])
