@@ -38,6 +38,8 @@ Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 UInt8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
+Calls = tuple[Int64, Int64, Int64]
+"""Rows, starts and ends of calls of one thread, in order of time."""
 
 START_LATENCY_NS = 20_000
 """An operation starts within this time after the last thing it waited for: on an H200 2 to 13 µs
@@ -632,7 +634,7 @@ class Case:
         self.ops = trace.operations if trace.operations is not None else Operations.empty()
         self.api = trace.api if trace.api is not None else ApiCalls.empty()
         self.waits = Waits.of(trace)
-        self._intervals: dict[tuple[tuple[str, ...], int], tuple[Int64, Int64, Int64]] = {}
+        self._intervals: dict[tuple[tuple[str, ...], int], Calls] = {}
 
     _last: Case | None = None
     _lock = threading.Lock()
@@ -669,7 +671,7 @@ class Case:
             thread[known] = self.api.thread[self.ops.launch[known]]
         return thread
 
-    def calls_of(self, kinds: tuple[str, ...], thread: int) -> tuple[Int64, Int64, Int64]:
+    def calls_of(self, kinds: tuple[str, ...], thread: int) -> Calls:
         """Return rows, starts and ends of a thread's calls of some kinds.
 
         Polls that follow each other are one wait: each lasts until the next begins.
@@ -690,6 +692,17 @@ class Case:
                 end[wanted],
             )
         return self._intervals[key]
+
+    def kind_code(self, kind: str) -> int:
+        """Return the code of a kind of calls in `call_kind`."""
+        return list(CALL_KINDS).index(kind)
+
+    def launching_calls(self, operations: Int64, thread: int) -> Calls:
+        """Return the calls of a thread that launched some operations."""
+        rows = np.unique(self.ops.launch[operations])
+        rows = rows[rows >= 0].astype(np.int64)
+        rows = rows[self.api.thread[rows] == thread]
+        return rows, self.api.start_ns[rows], self.api.end_ns[rows]
 
     @cached_property
     def blocking_copies(self) -> Bool:
@@ -857,7 +870,7 @@ class Case:
         late = told & (end > start)
         return rows[late], start[late], end[late]
 
-    def held_by(self, region: Region, calls: Callable[[int], tuple[Int64, Int64, Int64]]) -> Held:
+    def held_by(self, region: Region, calls: Callable[[int], Calls]) -> Held:
         """Find how long calls of the launching threads held up ready work of a region.
 
         `calls` gives, for a thread, the rows, starts and ends of the calls in question.

@@ -1,0 +1,110 @@
+"""Pageable memory: an asynchronous copy from or to it blocks the host until it is done.
+
+CUDA stages such a copy through a buffer of its own and, past 64 KiB, returns only when the host's
+side is done. Work of other streams that was ready is then launched too late to overlap. Whether a
+call blocked is read from the trace, not from the kind of memory: on some machines it does not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuscope.analysis import Analyzer, Options
+from gpuscope.model.classes import CODE
+from gpuscope.model.result import Finding, Result
+from gpuscope.model.tables import MEMORY_KINDS, PAGEABLE
+from gpuscope.model.trace import Trace
+from gpuscope.units import format_bytes, format_ns
+from gpuscope.waits import Case, Int64, Region, names_of
+
+MIN_SIZE_BYTES = 64 * 1024
+"""Copies up to this size may return before they are done: the driver buffers them."""
+MIN_REPEATS = 2
+"""Blocked calls an instance: one copy that held up something once is no pattern."""
+MIN_SAVING_SHARE = 0.05
+"""Share of the region's span that must be at stake: below it, other limits decide."""
+MIN_PINNED_BYTES = 1 << 20
+"""Pinned copies of this size run at their link's full rate: what a pinned buffer would reach."""
+
+
+def run(trace: Trace, options: Options) -> Result:
+    """Look for pageable copies that held up ready work."""
+    case = Case.of(trace, options)
+    ops = case.ops
+    pageable = ((ops.src_kind == PAGEABLE) | (ops.dst_kind == PAGEABLE)) & case.blocking_copies
+    pageable &= np.isin(ops.op_class, [CODE["h2d"], CODE["d2h"]])
+    pageable &= ops.size_bytes > MIN_SIZE_BYTES
+    rows = np.flatnonzero(pageable)
+    if not len(rows):
+        return Result()
+    asynchronous = case.call_kind[ops.launch[rows]] == case.kind_code("copy-async")
+    rows = rows[asynchronous]
+    return Result(findings=case.search(lambda region: _rule(case, rows, region)))
+
+
+def _rule(case: Case, pageable: Int64, region: Region) -> Finding | None:
+    if not region.meant_to_overlap:
+        return None
+    ops, span = case.ops, region.span_ns
+    mine = pageable[np.isin(pageable, region.rows)]
+    if len(mine) < MIN_REPEATS * region.instances:
+        return None
+    held = case.held_by(region, lambda thread: case.launching_calls(mine, thread))
+    saving = min(held.held_ns, region.potential_ns)
+    if len(held.calls) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * span:
+        return None
+    evidence = case.held_evidence(held)
+    size, work = int(ops.size_bytes[mine].sum()), int((ops.end_ns - ops.start_ns)[mine].sum())
+    faster = _faster_when_pinned(case, mine)
+    return case.finding(
+        region,
+        id="pageable-copy",
+        claim=(
+            f"{len(mine)} copies of {format_bytes(size)} use pageable memory: each blocks its "
+            f"thread, and work that was ready waited {format_ns(held.held_ns)} to be launched"
+        ),
+        mechanism=(
+            f"{names_of(evidence['calls'])} returned only when the copy was done, because one "
+            f"side is {MEMORY_KINDS[PAGEABLE]} memory"
+        ),
+        advice=(
+            "pin the buffers: allocate them with cudaHostAlloc (cupyx.empty_pinned, "
+            "torch.Tensor.pin_memory) or register them once with cudaHostRegister"
+        ),
+        evidence={
+            **evidence,
+            "copies": len(mine),
+            "bytes": size,
+            "work_ns": work,
+            "rate_bytes_per_s": size * 1_000_000_000 // max(work, 1),
+            "faster_when_pinned_ns": faster,
+        },
+        saving_ns=saving + (faster or 0),
+    )
+
+
+def _faster_when_pinned(case: Case, mine: Int64) -> int | None:
+    """Return the copy time that the rate of the trace's own pinned copies would save."""
+    ops = case.ops
+    duration = ops.end_ns - ops.start_ns
+    saved = 0
+    for name in ("h2d", "d2h"):
+        same = ops.op_class == CODE[name]
+        pinned = same & (ops.src_kind != PAGEABLE) & (ops.dst_kind != PAGEABLE)
+        pinned &= (ops.size_bytes >= MIN_PINNED_BYTES) & (duration > 0)
+        copies = mine[same[mine]]
+        if not len(copies):
+            continue
+        if not pinned.any():
+            return None
+        rate = float(np.median(ops.size_bytes[pinned] / duration[pinned]))
+        saved += max(0, int(duration[copies].sum() - ops.size_bytes[copies].sum() / rate))
+    return saved
+
+
+ANALYZER = Analyzer(
+    name="pageable-copy",
+    summary="copies of pageable memory that block the host and hold up ready work",
+    needs=("operations", "api"),
+    run=run,
+)

@@ -1,0 +1,97 @@
+"""The causes of every shipped trace are those of tests/golden/causes.toml, and no others."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuscope import samples
+from gpuscope.analysis import Options, run_all
+from gpuscope.analyzers import ANALYZERS
+from gpuscope.model import codec
+from gpuscope.model.result import Analysis, Finding
+from gpuscope.readers import open_trace
+from gpuscope.waits import Case
+
+TABLE: dict[str, Any] = tomllib.loads(
+    (Path(__file__).parents[2] / "golden" / "causes.toml").read_text("utf-8")
+)
+CAUSES = tuple(analyzer for analyzer in ANALYZERS if analyzer.name != "overlap")
+
+
+@functools.cache
+def analysis(name: str) -> Analysis:
+    return run_all(open_trace(samples.path(name)), CAUSES, Options())
+
+
+def test_table_names_shipped_traces_and_their_ranges() -> None:
+    for name, ranges in TABLE.items():
+        trace = open_trace(samples.path(name))
+        assert set(ranges) <= {"", *trace.strings}, name
+
+
+@pytest.mark.parametrize("name", samples.names())
+def test_shipped_trace_shows_its_causes_and_no_others(name: str) -> None:
+    found: dict[str, set[str]] = {}
+    for finding in analysis(name).findings:
+        found.setdefault(finding.range or "", set()).add(finding.id)
+    for label in {*found, *TABLE.get(name, {})}:
+        entry = TABLE.get(name, {}).get(label, {})
+        required, allowed = set(entry.get("required", ())), set(entry.get("allowed", ()))
+        ids = found.get(label, set())
+        assert ids >= required, f"{label!r} lacks {required - ids}"
+        assert ids <= required | allowed, f"{label!r} has {ids - required - allowed} too many"
+
+
+@pytest.mark.parametrize("name", samples.names())
+def test_findings_are_evidence_that_can_be_looked_up(name: str) -> None:
+    trace = open_trace(samples.path(name))
+    assert trace.operations is not None
+    for finding in analysis(name).findings:
+        check(finding, trace.operations.start_ns.tolist())
+
+
+def check(finding: Finding, starts: list[int]) -> None:
+    assert finding.claim
+    assert finding.mechanism
+    assert finding.severity in ("warning", "info")
+    assert finding.removable in ("yes", "if-independent", "unknown")
+    for example in finding.evidence.get("examples", ()):
+        if "operation" in example:
+            assert starts[example["operation"]] == example["start_ns"]
+    if finding.saving_ns is not None:
+        assert finding.saving_ns >= finding.evidence["span_ns"] // 100
+
+
+@pytest.mark.parametrize("name", ["malloc", "jacobi_nccl_r0"])
+def test_the_same_trace_gives_the_same_bytes(name: str) -> None:
+    again = run_all(open_trace(samples.path(name)), CAUSES, Options())
+
+    assert codec.dumps(again) == codec.dumps(analysis(name))
+
+
+@pytest.mark.parametrize(
+    ("slow", "slow_range", "fast", "fast_range"),
+    [
+        ("default", "default", "pinned", "good"),
+        ("sync", "sync", "pinned", "good"),
+        ("malloc", "malloc", "pinned", "good"),
+        ("streams", "sequential", "streams", "streamed"),
+    ],
+)
+def test_saving_is_near_what_the_repaired_twin_measured(
+    slow: str, slow_range: str, fast: str, fast_range: str
+) -> None:
+    (finding,) = (f for f in analysis(slow).findings if f.range == slow_range and f.saving_ns)
+    measured_ns = span_ns(slow, slow_range) - span_ns(fast, fast_range)
+
+    assert finding.saving_ns == pytest.approx(measured_ns, rel=0.25)
+
+
+def span_ns(name: str, label: str) -> int:
+    regions = Case.of(open_trace(samples.path(name)), Options()).levels[0]
+    return next(region.span_ns for region in regions if region.name == label)
