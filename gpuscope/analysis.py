@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+import numpy as np
+import numpy.typing as npt
+
 from gpuscope.model.result import Abstention, Analysis, Result, TraceSummary
 from gpuscope.model.trace import Trace
 
@@ -30,6 +33,8 @@ class Options:
     instances: bool = False
     """Report every instance's scope too."""
     ratio_limits: RatioLimits = field(default_factory=dict)
+    transfer_ns: npt.NDArray[np.int64] | None = None
+    """Of each operation, the time that its data took as learnt from the other ranks' traces."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuscope import communication
 from gpuscope.analysis import Analyzer, Options, RatioLimits, run_all, tables_for
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.errors import TraceError
@@ -98,7 +100,7 @@ def analyze(
     ratio_limits: RatioLimits | None = None,
     options: Options | None = None,
 ) -> Analyses:
-    """Read and analyze the traces at `paths`.
+    """Read and analyze the traces at `paths`, several as the ranks of one run.
 
     Parameters
     ----------
@@ -109,12 +111,25 @@ def analyze(
     options
         What to analyze; `ratio_limits` go into it.
     """
-    import dataclasses
-
     options = options or Options()
     if ratio_limits is not None:
         options = dataclasses.replace(options, ratio_limits=ratio_limits)
-    return Analyses(tuple(analyze_trace(open_trace(path), options) for path in paths))
+    return analyze_together([open_trace(path) for path in paths], [options] * len(paths))
+
+
+def analyze_together(
+    traces: Sequence[Trace],
+    options: Sequence[Options],
+    analyzers: Sequence[Analyzer] = ANALYZERS,
+) -> Analyses:
+    """Analyze the traces of one run: what one rank waited for, the others' traces say."""
+    transfers = communication.transfer_times(traces)
+    return Analyses(
+        tuple(
+            analyze_trace(trace, dataclasses.replace(each, transfer_ns=transfer), analyzers)
+            for trace, each, transfer in zip(traces, options, transfers, strict=True)
+        )
+    )
 
 
 def ratio_limits(result: Mapping[str, Any]) -> RatioLimits:

@@ -23,6 +23,7 @@ from gpuscope.intervals import (
     coverage,
     depth,
     sum_by,
+    union,
     union_sorted,
 )
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
@@ -149,6 +150,10 @@ class Totals:
         zeros = np.zeros
         self.span, self.busy, self.serial = (zeros(n, np.int64) for _ in range(3))
         self.bound, self.engines, self.pageable = (zeros(n, np.int64) for _ in range(3))
+        self.transfer, self.transfer_hidden, self.wait_hidden = (
+            zeros(n, np.int64) for _ in range(3)
+        )
+        self.transfer_known = zeros(n, np.int64)
         self.count, self.work, self.class_busy = (zeros((n, c), np.int64) for _ in range(3))
         self.bytes, self.class_peak = zeros((n, c), np.int64), zeros((n, c), np.int64)
         self.overlap, self.boundaries = (zeros((n, c, c), np.int64) for _ in range(2))
@@ -214,13 +219,33 @@ class Totals:
         for i, mine in enumerate(of_class):
             self._class_peak(i, start[mine], end[mine], groups.entry[group[mine]])
 
-        shared = _Shared(axis, parts, len(groups))
+        waits = self._waits(groups, group, rows, start, end)
+        shared = _Shared(axis, [*parts, *waits], len(groups))
         self._add_pairs(groups, busy, shared)
         self._add_partition(groups, shared)
         self._add_engines(groups, axis, busy, shared, start, end, rows, lasting)
         self._add_streams(groups, axis, start[engine], end[engine], a.stream[rows][engine])
         self._add_under(groups, axis, parts)
         self._groups.append(np.stack([groups.entry, groups.instance, span]))
+
+    def _waits(
+        self, groups: Groups, group: Int64, rows: Int64, start: Int64, end: Int64
+    ) -> list[Disjoint]:
+        """Add up transfer times, and return when data moved, and when a kernel only waited.
+
+        Both are parts of the communication class; an empty list where nothing is known.
+        """
+        n = len(self.entries)
+        transfer = self.activities.transfer_ns[rows]
+        known = np.flatnonzero(transfer >= 0)
+        if not len(known):
+            return []
+        start, end, transfer = start[known], end[known], transfer[known]
+        entry = groups.entry[group[known]]
+        self.transfer += sum_by(transfer, entry, n)
+        self.transfer_known += np.bincount(entry, minlength=n)
+        begins = np.maximum(start, end - transfer)
+        return [union(begins, end), union(start, begins)]
 
     def _note_streams(self, entry_class: Int64, stream: npt.NDArray[np.int32]) -> None:
         real = stream >= 0
@@ -259,6 +284,11 @@ class Totals:
             for bias, good in self.good.items():
                 reached = overlap + bias * step * boundaries >= needed
                 good[:, i, j] += sum_by(counts & reached, groups.entry, n)
+
+        if shared.parts > len(self.context.codes) and "kernel" in self.context.names:
+            kernel, moving = self.context.names.index("kernel"), len(self.context.codes)
+            for total, part in ((self.transfer_hidden, moving), (self.wait_hidden, moving + 1)):
+                total += sum_by(shared.pair(kernel, part)[0], groups.entry, n)
 
     def _add_partition(self, groups: Groups, shared: _Shared) -> None:
         n = len(self.entries)
@@ -465,6 +495,14 @@ class Totals:
                 f"{100 * share:.0f} % of the engine time is copies of pageable memory, whose "
                 "durations include staging on the host"
             )
+        comm = self.context.names.index("comm") if "comm" in self.context.names else None
+        if comm is not None and self.transfer_known[number] and engines:
+            waits = int(self.work[number, comm] - self.transfer[number]) / engines
+            if waits > FOREIGN_TIME_SHARE:
+                return (
+                    f"{100 * waits:.0f} % of the engine time is communication kernels waiting for "
+                    "their peers"
+                )
         if self.entries[number].device in self.context.shared_hardware:
             return "another process used this GPU meanwhile, which stretches durations"
         return None
@@ -478,13 +516,24 @@ class Totals:
         elif "kernel" in context.names and context.names[i] != "fused":
             a, b = sorted((i, context.names.index("kernel")))
             exposed = busy - int(self.overlap[number, a, b])
+        count, work = int(self.count[number, i]), int(self.work[number, i])
+        transfer: dict[str, int] = {}
+        if context.names[i] == "comm" and count == int(self.transfer_known[number]):
+            moved = int(self.transfer[number])
+            transfer = {
+                "transfer_ns": moved,
+                "wait_ns": work - moved,
+                "transfer_exposed_ns": moved - int(self.transfer_hidden[number]),
+                "wait_exposed_ns": work - moved - int(self.wait_hidden[number]),
+            }
         return ClassFigures(
-            count=int(self.count[number, i]),
-            work_ns=int(self.work[number, i]),
+            count=count,
+            work_ns=work,
             busy_ns=busy,
             exposed_ns=exposed,
             bytes=int(self.bytes[number, i]),
             streams=self._stream_count(number, i),
+            **transfer,
         )
 
     def _pairs(self, number: int, present: Sequence[int]) -> tuple[PairFigures, ...]:
@@ -550,6 +599,7 @@ class _Shared:
 
     def __init__(self, axis: Axis, parts: Sequence[Disjoint], groups: int) -> None:
         pieces = coverage(parts)
+        self.parts = len(parts)
         self._groups = groups
         self._group = axis.group_at(pieces.start)
         self._duration = pieces.end - pieces.start

@@ -29,8 +29,8 @@ Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 UInt8 = npt.NDArray[np.uint8]
 
-_CHUNK_ROWS = 4_000_000
-"""Memberships (operation, instance) handled at once: bounds the memory that ranges cost."""
+_CHUNK_ROWS = 250_000
+"""Memberships (operation, instance) handled at once; what fits a cache is twice as fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,12 @@ class Activities:
     """Index into Trace.threads; -1 without a launching call."""
     operation: Int64
     """Index into Trace.operations; -1 for MPI calls."""
+    transfer_ns: Int64
+    """Of a communication kernel, how long its data took, at its end; -1 when unknown."""
 
     @classmethod
-    def of(cls, trace: Trace) -> Activities:
-        """Collect the activities of a trace that has operations."""
+    def of(cls, trace: Trace, transfer_ns: Int64 | None = None) -> Activities:
+        """Collect the activities of a trace; `transfer_ns` has a value for each operation."""
         operations = trace.operations if trace.operations is not None else Operations.empty()
         kept = np.flatnonzero(operations.op_class != CODE["gate"])
         if len(kept) < len(operations):
@@ -88,6 +90,9 @@ class Activities:
             launch_ns=launch_ns,
             launch_thread=launch_thread,
             operation=kept,
+            transfer_ns=np.full(len(kept), -1, np.int64)
+            if transfer_ns is None
+            else transfer_ns[kept],
         )
         return gpu if trace.mpi is None or not len(trace.mpi) else gpu._with_mpi(trace)
 
@@ -110,6 +115,7 @@ class Activities:
                     launch_ns=mpi.start_ns[mine],
                     launch_thread=mpi.thread[mine],
                     operation=np.full(count, -1, np.int64),
+                    transfer_ns=np.full(count, -1, np.int64),
                 )
             )
         return Activities(

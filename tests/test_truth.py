@@ -168,3 +168,20 @@ def test_nccl_is_hidden_on_rank_0_and_immaterial_elsewhere() -> None:
         (device,) = analysis(f"jacobi_nccl_r{rank}.sqlite").devices
         assert device.rank == rank
         assert device.scope.classes["mpi"].count == 12
+
+
+def test_most_of_rank_0_s_communication_is_waiting_for_its_peer() -> None:
+    paths = [samples.path(f"jacobi_nccl_r{rank}") for rank in (0, 1)]
+    ranks = api.analyze(paths).traces
+    comm = [rank.ranges_named("nccl_overlap")[0].scope.classes["comm"] for rank in ranks]
+    for figures in comm:
+        assert figures.transfer_ns is not None
+        assert figures.wait_ns is not None
+        assert figures.transfer_ns + figures.wait_ns == figures.work_ns
+    assert comm[0].transfer_ns == comm[1].transfer_ns
+    assert comm[0].wait_ns is not None
+    assert comm[0].wait_ns > 0.8 * comm[0].work_ns
+    assert comm[0].wait_exposed_ns == comm[0].transfer_exposed_ns == 0
+    # One rank alone cannot tell.
+    alone = entry("jacobi_nccl_r0.sqlite", "nccl_overlap").scope.classes["comm"]
+    assert alone.transfer_ns is None

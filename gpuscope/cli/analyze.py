@@ -12,6 +12,9 @@ For example:
   gpuscope analyze trace.sqlite --window 0.5:0.8      0.5 s to 0.8 s after the first operation
   gpuscope analyze trace.sqlite --top 10              where most time could still be hidden
 
+Several traces in one call are taken for the ranks of one run where they fit together: then the
+figures of communication kernels keep transfer and waiting apart.
+
 Exits with 0 whatever the verdicts are, and with 5 where a range asked for, or any GPU work, is not
 in the trace. `gpuscope verify` is for failing on a verdict.
 """
@@ -117,18 +120,15 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(msg)
     analyzers = tuple(a for a in ANALYZERS if not args.only or a.name in args.only)
     rules = user_rules(args.class_rules)
-    analyses = []
-    for path in args.trace:
-        trace = api.open_trace(path, rules, analyzers)
-        if args.show_classes:
-            _show_classes(trace, rules)
-            continue
-        options = _options(args, trace, path)
-        analyses.append(api.analyze_trace(trace, options, analyzers))
+    traces = [api.open_trace(path, rules, analyzers) for path in args.trace]
     if args.show_classes:
+        for trace in traces:
+            _show_classes(trace, rules)
         return 0
-    _print(args, api.Analyses(tuple(analyses)))
-    _check_found(args, api.Analyses(tuple(analyses)))
+    options = [_options(args, *each) for each in zip(traces, args.trace, strict=True)]
+    analyses = api.analyze_together(traces, options, analyzers)
+    _print(args, analyses)
+    _check_found(args, analyses)
     return 0
 
 
@@ -208,14 +208,16 @@ def _check_found(args: argparse.Namespace, analyses: Analyses) -> None:
     """Exit with "cannot judge" where what was asked for is not there."""
     from gpuscope.scopes import matches
 
+    measured_ranges = not args.only or "ranges" in args.only
+
     for analysis in analyses.traces:
-        if not analysis.devices:
+        if not analysis.trace.operations:
             msg = (
                 f"{analysis.trace.path} holds no GPU work: record with CUDA tracing (-t cuda), and "
                 "make sure that the captured part launches something."
             )
             raise CannotJudgeError(msg)
-        for pattern in args.path or args.range:
+        for pattern in (args.path or args.range) if measured_ranges else ():
             if not any(matches(entry.path or entry.name, [pattern]) for entry in analysis.ranges):
                 msg = (
                     f"no range {pattern!r} in {analysis.trace.path} launched GPU work on its own "

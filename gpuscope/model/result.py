@@ -28,9 +28,14 @@ class ClassFigures:
     streams: int
     """Number of distinct (context, stream)."""
     transfer_ns: int | None = None
-    """Communication kernels: the time their data took; None when it cannot be told."""
+    """Communication kernels: the part of work_ns in which data moved; None when it cannot be
+    told."""
     wait_ns: int | None = None
-    """Communication kernels: the time they waited for their peers."""
+    """Communication kernels: the rest of work_ns, in which they waited for their peers."""
+    transfer_exposed_ns: int | None = None
+    """The part of the transfer that lies under no kernel."""
+    wait_exposed_ns: int | None = None
+    """The part of the waiting that lies under no kernel."""
 
 
 @dataclass(frozen=True, slots=True)
