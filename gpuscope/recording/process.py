@@ -9,7 +9,7 @@ detaches itself, stays a descendant that can be found, ended and reaped.
 
     Ctrl-C, SIGTERM, SIGHUP  → SIGINT to the program      (nsys then writes what it recorded)
     again, or after a grace  → SIGTERM to the program
-    again, or after 5 s      → SIGKILL to all of its tree
+    again, or after 3 s      → SIGKILL to all of its tree
     the program has ended    → SIGTERM, then SIGKILL to whatever of the tree outlives it
 """
 
@@ -33,7 +33,7 @@ from gpuscope.errors import ProgramError
 
 GRACE_S = 60.0
 """Time nsys gets after Ctrl-C to write its report, before it is ended."""
-TERMINATE_S = 5.0
+TERMINATE_S = 3.0
 """Time between SIGTERM and SIGKILL."""
 SETTLE_S = 2.0
 """Time the rest of the tree gets to end by itself once the program has ended."""

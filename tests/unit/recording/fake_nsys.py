@@ -20,7 +20,7 @@ NEW_OPTIONS = f"{OLD_OPTIONS} --cuda-graph-trace= --cuda-event-trace="
 
 _SCRIPT = """\
 #!{python}
-import os, pathlib, shutil, signal, subprocess, sys, time
+import itertools, os, pathlib, shutil, signal, subprocess, sys, time
 
 VERSION, FAULT, TRACE, OPTIONS = {version!r}, {fault!r}, {trace!r}, {options!r}
 args = sys.argv[1:]
@@ -50,7 +50,7 @@ if args[0] == "export":
     sys.exit(0)
 
 assert args[0] == "profile"
-options = [arg for arg in args[1:] if arg.startswith("--")]
+options = list(itertools.takewhile(lambda arg: arg.startswith("--"), args[1:]))
 command = args[1 + len(options):]
 out = next(option for option in options if option.startswith("--output=")).split("=", 1)[1]
 

@@ -1,0 +1,37 @@
+"""`gpuscope list`: both registries, whole."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpuscope.analyzers import ANALYZERS
+from gpuscope.benchmarks import BENCHMARKS
+from gpuscope.cli import main
+
+
+def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+
+    out = capsys.readouterr().out
+    for benchmark in BENCHMARKS:
+        assert f"  {benchmark.name}  {benchmark.summary}\n" in out
+        assert benchmark.options in out
+        assert benchmark.needs in out
+        for twin in benchmark.twins:
+            assert f"{twin.name} " in out
+            assert twin.expectation in out
+    for analyzer in ANALYZERS:
+        assert analyzer.name in out
+        assert analyzer.summary in out
+
+
+def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--json"]) == 0
+
+    content = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in content["benchmarks"]] == [one.name for one in BENCHMARKS]
+    assert [one["name"] for one in content["analyzers"]] == [one.name for one in ANALYZERS]
+    twins = {twin["name"] for twin in content["benchmarks"][0]["twins"]}
+    assert {"pageable", "shared-buffer"} <= twins
