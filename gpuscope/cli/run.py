@@ -20,7 +20,6 @@ cannot tell, with 1 when the program fails, with 130 after Ctrl-C: what was reco
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import shutil
 import sys
@@ -477,7 +476,9 @@ def _report(
         print(f"{request.args.twin}: caught, as it must be ({outcome.caught})")
     else:
         print(outcome.table, end="")
-    display.say(f"Wrote {os.path.relpath(folder.path)}")
+    here = Path.cwd()
+    shown_path = folder.path.relative_to(here) if folder.path.is_relative_to(here) else folder.path
+    display.say(f"Wrote {shown_path}")
 
 
 def _run_record(request: _Request, outcome: _Outcome, nsys: Nsys | None) -> dict[str, Any]:

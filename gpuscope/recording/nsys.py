@@ -75,6 +75,11 @@ _TALK = re.compile(
     r"Generating '.*\.qdstrm'|\[\d+/\d+\] \[|Capture range (started|ended) in the application"
     r"|Processing \d+ events|Exporting \d+ events|Collecting data\.\.\."
 )
+# Its complaints: kept to explain a missing report, and not shown.
+_COMPLAINT = re.compile(
+    r"Import(er error status| Failed)|Unable to retrieve the importer|Dynamic exception type:"
+    r"|std::exception::what:|Failed to create '"
+)
 _SHORT_OPTIONS = {
     "-c": "--capture-range",
     "-d": "--duration",
@@ -204,7 +209,7 @@ def importer_problem(nsys: Nsys) -> str | None:
     words: list[str] = []
     with tempfile.TemporaryDirectory(prefix="gpuscope-") as folder:
         stem = Path(folder, "probe")
-        argv = [str(nsys.path), "profile", "--trace=none", "--sample=none"]
+        argv = [str(nsys.path), "profile", "--trace=none", "--sample=none", "--cpuctxsw=none"]
         argv += [f"--output={_escaped(stem)}", shutil.which("true") or "true"]
         ended = process.run(
             argv, on_line=lambda line: words.append(line.text), quiet_input=True, timeout_s=60
@@ -410,7 +415,7 @@ class _Listener:
             return
         if text.strip():
             self.words = [*self.words[-39:], text]
-        if not line.replaced:
+        if not line.replaced and not _COMPLAINT.match(text):
             self._display.program_line(text)
 
 
@@ -564,13 +569,12 @@ def _export_problem(
 ) -> GpuscopeError | None:
     text = "\n".join(words)
     if _NO_SPACE.search(text):
-        return no_space(made.parent.parent)
+        return no_space(made.parent.parent, f" The report is in {report}.")
     if code == 0 and made.is_file() and made.stat().st_size > 0:
         return None
     written_by = report_version(report)
-    if _WRONG_VERSION.search(text) or (
-        written_by and written_by[:3] > nsys.version[:3] and "Exportation error" in text
-    ):
+    refused = _WRONG_VERSION.search(text) is not None
+    if (written_by[:3] > nsys.version[:3]) if written_by else refused:
         by = ".".join(map(str, written_by)) if written_by else "a newer version"
         return ReportTooNewError(
             f"{report} was written by Nsight Systems {by}, and the nsys found here is "
