@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,23 +153,15 @@ class Ranges:
             import nvtx
         except ImportError as error:
             raise MissingError(f"nvtx cannot be imported ({error}): {INSTALL_HINT}.") from error
-        self._domain = nvtx.get_domain(NVTX_DOMAIN)
+        self._annotate = nvtx.annotate
         self._category = benchmark
 
-    def prepare(self, name: str, payload: int | None = None) -> Any:
-        """Build a range's attributes beforehand, so that opening it costs little."""
-        return self._domain.get_event_attributes(
-            message=name, category=self._category, payload=payload
+    def prepare(self, name: str, payload: int | None = None) -> AbstractContextManager[Any]:
+        """Build a range beforehand, so that opening it costs little; ``with`` opens it."""
+        made: AbstractContextManager[Any] = self._annotate(
+            message=name, domain=NVTX_DOMAIN, category=self._category, payload=payload
         )
-
-    @contextmanager
-    def opened(self, attributes: Any) -> Iterator[None]:
-        """Push the range, run the block, pop it."""
-        self._domain.push_range(attributes)
-        try:
-            yield
-        finally:
-            self._domain.pop_range()
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,36 +264,38 @@ class Session:
         warm
             False leaves the warm-up, and with it the first check, out.
         """
-        opened, prepare = self.ranges.opened, self.ranges.prepare
+        prepare = self.ranges.prepare
         runtime = self.cp.cuda.runtime
         labels = {item.name: prepare(item.name) for item in passes}
         iterations = [prepare("gs:iter", index) for index in range(repetitions)]
         measure, validate = prepare("gs:measure", repetitions), prepare("gs:validate")
         warmup = 0
         if warm:
-            with opened(prepare("gs:warmup")):
+            with prepare("gs:warmup"):
                 warmup = self._warm_up(passes, labels)
-            with opened(validate):
+            with validate:
                 check()
         times_ns: dict[str, list[int]] = {item.name: [] for item in passes}
-        say(f"measuring: {repetitions} repetitions")
+        say(f"measuring {repetitions}×")
         with Sampler(self._gpu) as sampler:
             runtime.profilerStart()
             try:
-                with opened(measure):
+                with measure:
                     for iteration in iterations:
-                        with opened(iteration):
+                        with iteration:
                             for item in passes:
                                 times_ns[item.name].append(self._run(item, labels[item.name]))
                     runtime.deviceSynchronize()
             finally:
                 runtime.profilerStop()
-        with opened(validate):
+        with validate:
             check()
         statistics = {name: Statistics.of(times) for name, times in times_ns.items()}
         return Measured(statistics, warmup, sampler.readings())
 
-    def _warm_up(self, passes: Sequence[Pass], labels: Mapping[str, Any]) -> int:
+    def _warm_up(
+        self, passes: Sequence[Pass], labels: Mapping[str, AbstractContextManager[Any]]
+    ) -> int:
         """Run the passes until their time is steady; return how many times."""
         say("warming up")
         times_ns: list[int] = []
@@ -310,11 +304,11 @@ class Session:
             times_ns.append(sum(self._run(item, labels[item.name]) for item in passes))
         return len(times_ns)
 
-    def _run(self, item: Pass, label: Any) -> int:
+    def _run(self, item: Pass, label: AbstractContextManager[Any]) -> int:
         """Run one pass under its range; return its time in ns."""
         self.gate.hold(item.streams)
         try:
-            with self.ranges.opened(label):
+            with label:
                 if item.waits:
                     self.gate.open()
                 item.issue()

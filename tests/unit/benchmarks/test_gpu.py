@@ -11,24 +11,26 @@ from gpuscope.benchmarks._harness.gpu import Pass, Session, refuse_blocking_laun
 from gpuscope.errors import MissingError, ProgramError, UsageError
 
 
-class FakeDomain:
-    def __init__(self, log: list[str]) -> None:
-        self.log = log
+class FakeRange:
+    """A range that writes down when it is pushed and popped."""
 
-    def get_event_attributes(self, message: str, category: str, payload: int | None) -> str:
-        return message if payload is None else f"{message}={payload}"
+    def __init__(self, log: list[str], name: str) -> None:
+        self.log, self.name = log, name
 
-    def push_range(self, attributes: str) -> None:
-        self.log.append(f"push {attributes}")
+    def __enter__(self) -> None:
+        self.log.append(f"push {self.name}")
 
-    def pop_range(self) -> None:
+    def __exit__(self, *error: object) -> None:
         self.log.append("pop")
 
 
 @pytest.fixture
 def session(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Session:
-    fake = SimpleNamespace(get_domain=lambda name: FakeDomain(cupy.log))
-    monkeypatch.setitem(sys.modules, "nvtx", fake)
+    def annotate(message: str, domain: str, category: str, payload: int | None) -> FakeRange:
+        assert (domain, category) == ("gpuscope", "streams")
+        return FakeRange(cupy.log, message if payload is None else f"{message}={payload}")
+
+    monkeypatch.setitem(sys.modules, "nvtx", SimpleNamespace(annotate=annotate))
     monkeypatch.setattr(gpu, "is_warm", lambda times, elapsed: len(times) == 5)
     made = Session("streams", cupy)
     cupy.log.clear()
