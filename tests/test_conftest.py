@@ -32,8 +32,9 @@ def test_known():
 
 
 @pytest.fixture
-def suite(pytester: pytest.Pytester) -> pytest.Pytester:
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A suite with this project's conftest, a test that skips, and one whose module does."""
+    monkeypatch.delenv("GPUSCOPE_REQUIRE_ALL", raising=False)
     pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text(encoding="utf-8"))
     pytester.makepyprojecttoml(
         '[tool.pytest]\nmarkers = ["gpu: one", "multigpu: two"]\naddopts = ["-p", "no:dash"]'
@@ -44,11 +45,7 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def test_skips_are_skips_on_a_machine_that_lacks_things(
-    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("GPUSCOPE_REQUIRE_ALL", raising=False)
-
+def test_skips_are_skips_on_a_machine_that_lacks_things(suite: pytest.Pytester) -> None:
     suite.runpytest_subprocess().assert_outcomes(passed=1, skipped=4, xfailed=1)
 
 
