@@ -203,10 +203,12 @@ class Database:
         except BaseException:  # its panics are no Exception
             return None
         columns = {}
-        for name, column in zip(data.column_names, data.columns, strict=True):
+        while data.num_columns:  # let go of each column as soon as it is copied
+            name, column = data.column_names[0], data.column(0)
             if str(column.type) != "int64" or column.null_count:
                 return None
             columns[name] = np.concatenate([_as_array(chunk) for chunk in column.chunks])
+            data = data.remove_column(0)
         return columns
 
     def _fetch_rows(self, sql: str, names: Iterable[str]) -> dict[str, Int64] | None:
@@ -268,10 +270,6 @@ class Database:
         if count:
             key = f"{table}: {reason}"
             self.damaged[key] = self.damaged.get(key, 0) + count
-
-    def count(self, table: str) -> int:
-        """Return the number of rows of a table."""
-        return int(self.rows(f"SELECT count(*) FROM {_quoted(table)}")[0][0])
 
     def strings(self, table: str, ids: Int64) -> dict[int, str]:
         """Return the texts of `ids` in a table with columns ``id`` and ``value``."""

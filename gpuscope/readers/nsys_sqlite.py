@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +35,9 @@ from gpuscope.readers.database import Database
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 Columns = dict[str, Int64]
+_Value = npt.NDArray[Any] | int
+"""A column: an array, or the one value of all rows."""
+_Part = dict[str, _Value]
 _Timed = TypeVar("_Timed", Operations, ApiCalls, Ranges, MpiCalls, SyncRecords)
 
 _PROCESS_SHIFT = 24
@@ -183,13 +187,17 @@ class _Assembly:
 
         # Launches are needed also to tell how many GPU records were lost; but where the kernels
         # are as many as their launches, none was, and the calls need not be read.
-        calls = tables & {"api", "ranges", "syncs", "event_records"}
-        all_recorded = not calls and self._every_launch_recorded()
+        def operations_with(*leave_out: str) -> list[Columns | None]:
+            return [wanted("operations", spec, *leave_out) for spec in schema.OPERATION_TABLES]
+
+        all_recorded = False
+        if not tables & {"api", "ranges", "syncs", "event_records"}:
+            raw_operations = operations_with("correlationId", "graphNodeId")
+            all_recorded = self._every_launch_recorded(raw_operations[0])
         if not all_recorded:
             tables |= {"api"}
-        launches = () if "api" in tables else ("correlationId", "graphNodeId")
+            raw_operations = operations_with()
         raw_api = wanted("api", schema.RUNTIME)
-        raw_operations = [wanted("operations", spec, *launches) for spec in schema.OPERATION_TABLES]
         raw_ranges = wanted("ranges", schema.NVTX)
         raw_mpi = [table for spec in schema.MPI if (table := wanted("mpi", spec))]
         raw_syncs = wanted("syncs", schema.SYNCHRONIZATION)
@@ -233,11 +241,10 @@ class _Assembly:
             notes=tuple(self.notes),
         )
 
-    def _every_launch_recorded(self) -> bool:
+    def _every_launch_recorded(self, kernels: Columns | None) -> bool:
         """Whether there are as many kernel records as calls that launch a kernel."""
         calls = self.database.fetch(schema.RUNTIME_NAMES)
-        kernel = self.database.find(schema.KERNEL)
-        if calls is None or kernel is None:
+        if calls is None or kernels is None:
             return False
         distinct, counts = np.unique(calls["nameId"], return_counts=True)
         texts = self.database.strings("StringIds", distinct)
@@ -246,7 +253,7 @@ class _Assembly:
             for value, count in zip(distinct.tolist(), counts, strict=True)
             if _LAUNCH_CALL.match(texts.get(value, ""))
         )
-        return launches <= self.database.count(kernel)
+        return launches <= len(kernels["start"])
 
     # Strings
 
@@ -320,56 +327,42 @@ class _Assembly:
             )
         )
 
-    def _operations(self, tables: Sequence[Columns | None]) -> Operations | None:
+    def _operations(self, tables: list[Columns | None]) -> Operations | None:
         if all(table is None for table in tables):
             return None
-        kernel, memcpy, memset, graph = tables
-        parts = [
-            build(table)
-            for build, table in (
-                (self._kernels, kernel),
-                (self._copies, memcpy),
-                (self._memsets, memset),
-                (self._graphs, graph),
-            )
-            if table is not None
-        ]
-        joined = Operations(
-            **{
-                name: np.concatenate([getattr(part, name) for part in parts])
-                for name in parts[0].columns()
-            }
-        )
-        return _sorted(joined)
+        parts = []
+        for build in (self._graphs, self._memsets, self._copies, self._kernels):
+            table = tables.pop()  # let go of the raw columns as soon as they are used
+            if table is not None:
+                parts.append(build(table))
+        return _merged(parts[::-1])
 
-    def _common(self, raw: Columns, op_class: npt.NDArray[np.uint8], name: Int32) -> Operations:
+    def _common(self, raw: Columns, op_class: _Value, name: _Value) -> _Part:
+        """Return the columns of :class:`Operations` for the rows of one table, unsorted."""
         process = self._process_of(raw["globalPid"])
         stream = self._stream_of(process, raw)
-        device_of_stream = np.array([key[1] for key in self.streams.keys], np.int32)
-        count = len(raw["start"])
-        none32 = np.full(count, -1, np.int32)
-        none8 = np.full(count, -1, np.int8)
-        correlation = raw.get("correlationId", np.full(count, -1, np.int64))
-        return Operations(
-            start_ns=raw["start"],
-            end_ns=raw["end"],
-            op_class=op_class,
-            process=process,
-            device=device_of_stream[stream] if count else none32,
-            stream=stream,
-            correlation=correlation,
-            launch=self._launch_of(process, correlation),
-            name=name,
-            size_bytes=raw.get("bytes", np.zeros(count, np.int64)),
-            src_device=raw["srcDeviceId"].astype(np.int32) if "srcDeviceId" in raw else none32,
-            dst_device=raw["dstDeviceId"].astype(np.int32) if "dstDeviceId" in raw else none32,
-            src_kind=raw["srcKind"].astype(np.int8) if "srcKind" in raw else none8,
-            dst_kind=raw["dstKind"].astype(np.int8) if "dstKind" in raw else none8,
-            flags=np.zeros(count, np.uint8),
-            graph_node=raw.get("graphNodeId", np.full(count, -1, np.int64)),
-        )
+        device_of_stream = np.array([key[1] for key in self.streams.keys] or [-1], np.int32)
+        correlation = raw.get("correlationId")
+        return {
+            "start_ns": raw["start"],
+            "end_ns": raw["end"],
+            "op_class": op_class,
+            "process": process,
+            "device": device_of_stream[stream],
+            "stream": stream,
+            "correlation": -1 if correlation is None else correlation,
+            "launch": -1 if correlation is None else self._launch_of(process, correlation),
+            "name": name,
+            "size_bytes": raw.get("bytes", 0),
+            "src_device": raw.get("srcDeviceId", -1),
+            "dst_device": raw.get("dstDeviceId", -1),
+            "src_kind": raw.get("srcKind", -1),
+            "dst_kind": raw.get("dstKind", -1),
+            "flags": 0,
+            "graph_node": raw.get("graphNodeId", -1),
+        }
 
-    def _kernels(self, raw: Columns) -> Operations:
+    def _kernels(self, raw: Columns) -> _Part:
         ids = np.where(raw["shortName"] >= 0, raw["shortName"], raw["demangledName"])
         name = self._name_index(ids)
         class_of_name = np.full(len(self.strings.texts), CODE["kernel"], np.uint8)
@@ -379,7 +372,7 @@ class _Assembly:
                 class_of_name[index] = CODE[rule.op_class]
         return self._common(raw, class_of_name[name], name)
 
-    def _copies(self, raw: Columns) -> Operations:
+    def _copies(self, raw: Columns) -> _Part:
         kind = raw["copyKind"]
         class_of_kind = np.full(max(schema.COPY_KIND_CLASS) + 1, CODE["d2d"], np.uint8)
         for value, class_name in schema.COPY_KIND_CLASS.items():
@@ -415,23 +408,17 @@ class _Assembly:
 
         labels = {code: self.strings.add(f"{name.upper()} copy") for name, code in CODE.items()}
         label_of_class = np.array([labels[code] for code in range(len(CODE))], np.int32)
-        operations = self._common({**raw, "bytes": size}, op_class, label_of_class[op_class])
-        operations.flags[:] = flags
-        return operations
+        common = self._common({**raw, "bytes": size}, op_class, label_of_class[op_class])
+        return {**common, "flags": flags}
 
-    def _memsets(self, raw: Columns) -> Operations:
+    def _memsets(self, raw: Columns) -> _Part:
         return self._uniform(raw, "memset", "memset")
 
-    def _graphs(self, raw: Columns) -> Operations:
+    def _graphs(self, raw: Columns) -> _Part:
         return self._uniform(raw, "graph", "CUDA graph")
 
-    def _uniform(self, raw: Columns, op_class: str, label: str) -> Operations:
-        count = len(raw["start"])
-        return self._common(
-            raw,
-            np.full(count, CODE[op_class], np.uint8),
-            np.full(count, self.strings.add(label), np.int32),
-        )
+    def _uniform(self, raw: Columns, op_class: str, label: str) -> _Part:
+        return self._common(raw, CODE[op_class], self.strings.add(label))
 
     def _kernel_configs(self, operations: Operations | None) -> KernelConfigs | None:
         raw = self.database.fetch(schema.KERNEL_CONFIG)
@@ -714,6 +701,33 @@ def _tuples(table: Columns | None) -> list[tuple[int, ...]]:
 
 def _none_to_minus_one(ids: Int64) -> Int64:
     return np.where(ids == schema.NONE_ID, -1, ids)
+
+
+def _merged(parts: Sequence[_Part]) -> Operations:
+    """Join the parts and sort the rows by (start, end), stable.
+
+    Each column is written once, to where its rows belong. A column with one value throughout takes
+    no memory, and must not be written to.
+    """
+    starts = np.concatenate([part["start_ns"] for part in parts])
+    ends = np.concatenate([part["end_ns"] for part in parts])
+    count = len(starts)
+    place = np.empty(count, np.int64)
+    place[np.lexsort((ends, starts))] = np.arange(count)
+    edges = np.cumsum([0, *(np.size(part["start_ns"]) for part in parts)]).tolist()
+    places = [place[low:high] for low, high in pairwise(edges)]
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for name, empty in Operations.empty().columns().items():
+        values = [part[name] for part in parts]
+        if name != "flags" and all(
+            isinstance(value, int) and value == values[0] for value in values
+        ):
+            columns[name] = np.broadcast_to(np.array(values[0], empty.dtype), count)
+            continue
+        column = columns[name] = np.empty(count, empty.dtype)
+        for where, value in zip(places, values, strict=True):
+            column[where] = value
+    return Operations(**columns)
 
 
 def _sorted(table: _Timed) -> _Timed:
