@@ -15,7 +15,7 @@ from gpuscope.analysis import Analyzer, Options
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import Calls, Case, Int64, Region, names_of
+from gpuscope.waits import USES, Calls, Case, Int64, Region, names_of
 
 MIN_REPEATS = 2
 """Draining calls an instance: allocations before and after a phase are no pattern."""
@@ -58,7 +58,7 @@ def _drained(case: Case, rows: Int64) -> Int64:
 def _rule(case: Case, region: Region, calls: Callable[[int], Calls]) -> Finding | None:
     if not region.meant_to_overlap:
         return None
-    held = case.held_by(region, calls)
+    held = case.held_by(case.late(region), calls)
     saving = min(held.held_ns, region.potential_ns)
     if len(held.calls) < MIN_REPEATS * region.instances:
         return None
@@ -88,4 +88,5 @@ ANALYZER = Analyzer(
     summary="allocations and frees between launches that drain the GPU",
     needs=("operations", "api"),
     run=run,
+    uses=USES,
 )

@@ -11,7 +11,7 @@ from gpuscope.analysis import Analyzer, Options
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import Case, Region, names_of
+from gpuscope.waits import USES, Case, Region, names_of
 
 MIN_REPEATS = 3
 """Waits an instance: programs with phases wait between them, which is no pattern to remove."""
@@ -28,7 +28,7 @@ def run(trace: Trace, options: Options) -> Result:
 def _rule(case: Case, region: Region) -> Finding | None:
     if not region.meant_to_overlap or region.potential_ns < MIN_SAVING_SHARE * region.span_ns:
         return None
-    held = case.held_by(region, lambda thread: case.calls_of(("wait", "poll"), thread))
+    held = case.held_by(case.late(region), lambda thread: case.calls_of(("wait", "poll"), thread))
     saving = min(held.held_ns, region.potential_ns)
     if len(held.calls) < MIN_REPEATS * region.instances:
         return None
@@ -58,4 +58,5 @@ ANALYZER = Analyzer(
     summary="waits of the launching thread that hold up ready work",
     needs=("operations", "api"),
     run=run,
+    uses=USES,
 )

@@ -15,7 +15,7 @@ from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import MEMORY_KINDS, PAGEABLE
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_bytes, format_ns
-from gpuscope.waits import Case, Int64, Region, names_of
+from gpuscope.waits import USES, Case, Int64, Region, names_of
 
 MIN_SIZE_BYTES = 64 * 1024
 """Copies up to this size may return before they are done: the driver buffers them."""
@@ -49,7 +49,7 @@ def _rule(case: Case, pageable: Int64, region: Region) -> Finding | None:
     mine = pageable[np.isin(pageable, region.rows)]
     if len(mine) < MIN_REPEATS * region.instances:
         return None
-    held = case.held_by(region, lambda thread: case.launching_calls(mine, thread))
+    held = case.held_by(case.late(region), lambda thread: case.launching_calls(mine, thread))
     saving = min(held.held_ns, region.potential_ns)
     if len(held.calls) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * span:
         return None
@@ -107,4 +107,5 @@ ANALYZER = Analyzer(
     summary="copies of pageable memory that block the host and hold up ready work",
     needs=("operations", "api"),
     run=run,
+    uses=USES,
 )

@@ -14,7 +14,7 @@ from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import NULL_STREAM, Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import COPY_CODES, REASON, Case, Region
+from gpuscope.waits import COPY_CODES, REASON, USES, Case, Region
 
 MIN_CYCLES = 2
 """Times an instance goes from copying to computing: once is no pipeline."""
@@ -91,4 +91,5 @@ ANALYZER = Analyzer(
     summary="copies and kernels that one stream, or the default stream, keeps apart",
     needs=("operations", "api"),
     run=run,
+    uses=USES,
 )

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options
-from gpuscope.intervals import Axis, Cover, intersect, length, union, union_sorted
+from gpuscope.intervals import Axis, Cover, intersect, length, subtract, union, union_sorted
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
 from gpuscope.model.result import Finding
 from gpuscope.model.tables import PUSH_POP, ApiCalls, Operations
@@ -46,6 +46,8 @@ START_LATENCY_NS = 20_000
 pass between two operations of one stream, and 1 to 3 µs after the return of a launch."""
 SMALL_REGION_SHARE = 0.01
 """Ranges with less than this share of the device's work and span are not looked at one by one."""
+USES = ("ranges", "mpi", "syncs", "event_records", "kernel_configs")
+"""Tables that a case looks at where the trace has them, for `Analyzer.uses`."""
 LEVELS = 3
 """How deep ranges are looked into: the outermost, and two levels of ranges inside them."""
 EXAMPLES = 3
@@ -137,10 +139,12 @@ class Waits:
         in_graph = ops.graph_node >= 0
         known = call_start >= 0
         by_gpu = (ready >= 0) & (ready >= call_start) & (start - ready <= START_LATENCY_NS)
+        # Ready before the call returned, started after: the launch came last.
+        by_gpu &= (ready >= call_end) | (start < call_end)
         # Edges of a graph are not in the trace, so streams and events say nothing about a node.
         by_gpu &= ~in_graph | (last == 3)
         by_host = ~by_gpu & known & (start <= call_end + START_LATENCY_NS)
-        sm_ready = np.maximum(ready, call_start)
+        sm_ready = np.maximum(ready, call_end)
         by_sm = ~by_gpu & ~by_host & known & ~in_graph & _sm_busy(trace, ops, sm_ready)
 
         reason = np.full(len(start), REASON["unknown"], np.uint8)
@@ -417,7 +421,7 @@ def _sm_busy(trace: Trace, ops: Operations, ready: Int64) -> Bool:
         # One after the other, as they follow on each other's last blocks, they fill the GPU as one.
         begin, end = union(ops.start_ns[filling], ops.end_ns[filling] + START_LATENCY_NS)
         kernels = configs.operation[device == number]
-        at = np.searchsorted(begin, ready[kernels], side="right") - 1
+        at = np.searchsorted(begin, ready[kernels] + START_LATENCY_NS, side="right") - 1
         busy[kernels] = (at >= 0) & (end[np.maximum(at, 0)] >= ops.start_ns[kernels])
     return busy
 
@@ -462,11 +466,21 @@ def _named(trace: Trace, pattern: str) -> Bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Windows:
+    """Times during which something waited for the launch of an operation: arrays alike in shape."""
+
+    operation: Int64
+    """Index into Trace.operations."""
+    start_ns: Int64
+    end_ns: Int64
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
-    """Work that was ready but not launched, and the calls of its thread in that time."""
+    """What calls of the launching threads cover of some windows."""
 
     held_ns: int
-    """Time during which some operation was ready while its thread was in one of the calls."""
+    """Time, in any window, during which the window's thread was in one of the calls."""
     calls: Int64
     """Rows of Trace.api (or of the intervals asked for), longest holdup first."""
     call_held_ns: Int64
@@ -503,6 +517,11 @@ class Region:
     def instance(self) -> Int64:
         """Number of the instance of each row."""
         return np.repeat(np.arange(len(self.first)), np.diff(np.append(self.first, len(self.rows))))
+
+    def instance_of(self, operations: Int64) -> Int64:
+        """Return the instance of each of some operations, all of them of this region."""
+        order = np.argsort(self.rows)
+        return self.instance[order[np.searchsorted(self.rows[order], operations)]]
 
     @cached_property
     def begin_ns(self) -> Int64:
@@ -634,6 +653,7 @@ class Case:
         self.ops = trace.operations if trace.operations is not None else Operations.empty()
         self.api = trace.api if trace.api is not None else ApiCalls.empty()
         self.waits = Waits.of(trace)
+        self._gaps: dict[int, Calls] = {}
         self._intervals: dict[tuple[tuple[str, ...], int], Calls] = {}
 
     _last: Case | None = None
@@ -770,6 +790,22 @@ class Case:
             levels.append(self._regions_of(level))
         return tuple(levels)
 
+    @cached_property
+    def in_any_range(self) -> Bool:
+        """Operations that were launched inside a range of the program."""
+        return self._covering(0) >= 0
+
+    def windows_of(self, region: Region) -> tuple[Int64, Int64, Int32]:
+        """Return start, end and thread of the outermost ranges of a region's name and process."""
+        ranges = self.trace.ranges
+        empty = np.empty(0, np.int64)
+        if ranges is None or region.name is None:
+            return empty, empty, np.empty(0, np.int32)
+        rows = self._program_ranges[self._depth == 0]
+        rows = rows[ranges.process[rows] == self.trace.devices[region.device].process]
+        rows = rows[ranges.name[rows] == self.trace.strings.index(region.name)]
+        return ranges.start_ns[rows], ranges.end_ns[rows], ranges.thread[rows]
+
     def _regions_of(self, level: int) -> tuple[Region, ...]:
         ops, ranges = self.ops, self.trace.ranges
         considered = np.isin(ops.op_class, ENGINE_CODES)
@@ -855,11 +891,11 @@ class Case:
 
     # What held work up
 
-    def late(self, region: Region) -> tuple[Int64, Int64, Int64]:
-        """Return operations of a region that were launched late, and from when to when.
+    def late(self, region: Region) -> Windows:
+        """Return the operations of a region that were launched late, and from when to when.
 
         From when the GPU could have begun each, nothing of its class still running, or else from
-        the instance's first start, until its launching call began: (operation, start, end).
+        the instance's first start, until its launching call began.
         """
         waits, rows = self.waits, region.rows
         start = np.maximum(waits.ready_ns[rows], waits.turn_ns[rows])
@@ -868,32 +904,83 @@ class Case:
         # What the nodes of a graph waited for is not in the trace.
         told = (waits.reason[rows] == REASON["host"]) | (self.ops.graph_node[rows] < 0)
         late = told & (end > start)
-        return rows[late], start[late], end[late]
+        return Windows(rows[late], start[late], end[late])
 
-    def held_by(self, region: Region, calls: Callable[[int], Calls]) -> Held:
-        """Find how long calls of the launching threads held up ready work of a region.
+    def idle(self, region: Region) -> Windows:
+        """Return the times at which the device was idle because the host was late.
+
+        Each stretch in which nothing ran on the device, within an instance, that the start of an
+        operation of the region ended whose launch was still to come when it began.
+        """
+        gap_start, gap_end, next_op = self._device_gaps(region.device)
+        order = np.argsort(region.rows)
+        sorted_rows = region.rows[order]
+        at = np.minimum(np.searchsorted(sorted_rows, next_op), len(order) - 1)
+        mine = sorted_rows[at] == next_op
+        mine &= gap_start >= region.begin_ns[region.instance[order[at]]]
+        late = self.waits.call_start_ns[next_op] > gap_start
+        late |= (self.waits.reason[next_op] == REASON["host"]) & (self.ops.launch[next_op] >= 0)
+        kept = mine & late & (self.launch_thread[next_op] >= 0)
+        return Windows(next_op[kept], gap_start[kept], gap_end[kept])
+
+    def _device_gaps(self, device: int) -> Calls:
+        """Return starts and ends of a device's idle stretches, and the operation after each."""
+        if device not in self._gaps:
+            ops = self.ops
+            rows = np.flatnonzero(
+                (ops.device == device)
+                & np.isin(ops.op_class, ENGINE_CODES)
+                & (ops.end_ns > ops.start_ns)
+            )
+            reach = np.maximum.accumulate(ops.end_ns[rows])
+            after = np.flatnonzero(ops.start_ns[rows[1:]] > reach[:-1]) + 1
+            self._gaps[device] = (reach[after - 1], ops.start_ns[rows[after]], rows[after])
+        return self._gaps[device]
+
+    def held_by(self, windows: Windows, calls: Callable[[int], Calls]) -> Held:
+        """Find how much of the windows the calls of the launching threads cover.
 
         `calls` gives, for a thread, the rows, starts and ends of the calls in question.
         """
-        operation, start, end = self.late(region)
-        thread = self.launch_thread[operation]
+        thread = self.launch_thread[windows.operation]
         total = 0
         found: list[Int64] = []
         for number in np.unique(thread).tolist():
-            mine = thread == number
+            mine = np.flatnonzero(thread == number)
             rows, call_start, call_end = calls(number)
-            late = union(start[mine], end[mine])
-            total += length(intersect(late, union(call_start, call_end)))
-            held = Cover([late]).within(call_start, call_end)[0]
+            held_up = union(windows.start_ns[mine], windows.end_ns[mine])
+            total += length(intersect(held_up, union(call_start, call_end)))
+            held = Cover([held_up]).within(call_start, call_end)[0]
             some = np.flatnonzero(held > 0)
-            # The operation that the thread launched first after the call.
-            order = np.argsort(end[mine], kind="stable")
-            at = np.searchsorted(end[mine][order], call_start[some], side="right")
-            at = np.minimum(at, len(order) - 1)
-            found.append(np.stack([rows[some], held[some], operation[mine][order][at]]))
+            # The operation whose window ends first after the call began.
+            mine = mine[np.argsort(windows.end_ns[mine], kind="stable")]
+            at = np.searchsorted(windows.end_ns[mine], call_start[some], side="right")
+            operation = windows.operation[mine[np.minimum(at, len(mine) - 1)]]
+            found.append(np.stack([rows[some], held[some], operation]))
         joined = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
         joined = joined[:, np.lexsort((joined[0], -joined[1]))]
         return Held(total, *joined)
+
+    def without_calls(self, windows: Windows) -> tuple[Int64, Int64, Int64]:
+        """Return the parts of the windows in which the thread was in no CUDA or MPI call.
+
+        Thread, start and end of each.
+        """
+        thread = self.launch_thread[windows.operation]
+        mpi = self.trace.mpi
+        found: list[Int64] = []
+        for number in np.unique(thread).tolist():
+            mine = thread == number
+            in_calls = self.api.thread == number
+            start, end = self.api.start_ns[in_calls], self.api.end_ns[in_calls]
+            if mpi is not None:
+                in_mpi = mpi.thread == number
+                start = np.concatenate([start, mpi.start_ns[in_mpi]])
+                end = np.concatenate([end, mpi.end_ns[in_mpi]])
+            rest = subtract(union(windows.start_ns[mine], windows.end_ns[mine]), union(start, end))
+            found.append(np.stack([np.full(len(rest[0]), number), *rest]))
+        joined = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
+        return joined[0], joined[1], joined[2]
 
     # Findings
 

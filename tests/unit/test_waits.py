@@ -154,7 +154,7 @@ def test_a_kernel_without_room_waits_for_the_multiprocessors() -> None:
     waits = Waits.of(sm_program(blocks=10_000).trace())
 
     assert REASONS[waits.reason[1]] == "sm"
-    assert waits.cost_ns[1] == MS + GAP_NS - (CALL_NS + 100_000)
+    assert waits.cost_ns[1] == MS + GAP_NS - (2 * CALL_NS + 100_000)
 
 
 def test_with_room_left_the_reason_is_unknown() -> None:

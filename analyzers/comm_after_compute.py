@@ -1,0 +1,89 @@
+"""Communication behind compute: a message starts only when the kernels it follows are all done.
+
+Reported where communication kernels are a material part, most of them started when a compute kernel
+before them in stream or event order ended, and most of their time lies under no kernel.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuscope.analysis import Analyzer, Options
+from gpuscope.intervals import length, subtract, union
+from gpuscope.model.classes import CODE
+from gpuscope.model.result import Finding, Result
+from gpuscope.model.trace import Trace
+from gpuscope.units import format_ns
+from gpuscope.waits import REASON, USES, Case, Region
+
+MIN_REPEATS = 2
+"""Messages an instance that followed compute."""
+MIN_FOLLOWING_SHARE = 0.50
+"""Share of the messages that must have waited for a compute kernel."""
+MIN_EXPOSED_SHARE = 0.50
+"""Share of the communication that must lie under no kernel."""
+MIN_SAVING_SHARE = 0.05
+"""Share of the region's span that must be at stake."""
+
+
+def run(trace: Trace, options: Options) -> Result:
+    """Look for communication that starts when compute is over."""
+    case = Case.of(trace, options)
+    return Result(findings=case.search(lambda region: _rule(case, region)))
+
+
+def _rule(case: Case, region: Region) -> Finding | None:
+    if not {"comm", "kernel"} <= set(region.material):
+        return None
+    ops, waits = case.ops, case.waits
+    comm = region.rows[region.op_class == CODE["comm"]]
+    kernels = np.flatnonzero((ops.device == region.device) & (ops.op_class == CODE["kernel"]))
+    by_stream = waits.reason[comm] == REASON["stream"]
+    by_event = waits.reason[comm] == REASON["event"]
+    before = np.where(by_stream, waits.stream_op[comm], waits.event_op[comm])
+    follows = (by_stream | by_event) & (before >= 0)
+    follows &= ops.op_class[np.maximum(before, 0)] == CODE["kernel"]
+    exposed = length(
+        subtract(
+            union(ops.start_ns[comm], ops.end_ns[comm]),
+            union(ops.start_ns[kernels], ops.end_ns[kernels]),
+        )
+    )
+    count = int(follows.sum())
+    busy = region.class_busy_ns["comm"]
+    if count < max(MIN_REPEATS * region.instances, MIN_FOLLOWING_SHARE * len(comm)):
+        return None
+    saving = min(exposed, region.potential_ns)
+    if exposed < MIN_EXPOSED_SHARE * busy or saving < MIN_SAVING_SHARE * region.span_ns:
+        return None
+    rows = comm[follows]
+    return case.finding(
+        region,
+        id="comm-after-compute",
+        claim=(
+            f"{count} of {len(comm)} messages started when the compute before them ended: "
+            f"{format_ns(exposed)} of communication lie under no kernel"
+        ),
+        mechanism="communication kernels waited for compute by stream order or by event",
+        advice=(
+            "split the work: compute what is sent first (boundary, or the first bucket), send it "
+            "on a stream of its own, and compute the rest meanwhile"
+        ),
+        evidence={
+            "count": count,
+            "messages": len(comm),
+            "exposed_ns": exposed,
+            "note": "communication kernels also spin until their peers arrive",
+            "examples": case.operation_examples(rows, ops.end_ns[rows] - ops.start_ns[rows]),
+        },
+        saving_ns=saving,
+    )
+
+
+ANALYZER = Analyzer(
+    name="comm-after-compute",
+    summary="communication that starts only when the compute before it is over",
+    needs=("operations", "api"),
+    run=run,
+    uses=USES,
+)

@@ -1,0 +1,73 @@
+"""No room on the GPU: communication kernels were ready while kernels filled the multiprocessors.
+
+Whether a kernel fills the GPU is told from its grid and what a block takes, with the limits of a
+multiprocessor; a green context or a MIG slice makes fewer blocks enough, so nothing is reported
+that would not hold there too. Compute waiting for compute is no loss and is never reported.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuscope.analysis import Analyzer, Options
+from gpuscope.intervals import length, union
+from gpuscope.model.classes import CODE
+from gpuscope.model.result import Abstention, Finding, Result
+from gpuscope.model.trace import Trace
+from gpuscope.units import format_ns
+from gpuscope.waits import REASON, USES, Case, Region
+
+MIN_REPEATS = 2
+"""Messages an instance that found no room."""
+MIN_SAVING_SHARE = 0.05
+"""Share of the region's span that must be at stake."""
+
+
+def run(trace: Trace, options: Options) -> Result:
+    """Look for communication kernels that compute kernels left no room."""
+    if trace.kernel_configs is None and len(trace.rows_of("comm")):
+        reason = "no launch configurations of kernels: what fills the GPU is unknown"
+        return Result(abstained=(Abstention("gpu-full", reason),))
+    case = Case.of(trace, options)
+    return Result(findings=case.search(lambda region: _rule(case, region)))
+
+
+def _rule(case: Case, region: Region) -> Finding | None:
+    if not {"comm", "kernel"} <= set(region.material):
+        return None
+    waits, ops = case.waits, case.ops
+    comm = region.rows[region.op_class == CODE["comm"]]
+    rows = comm[waits.reason[comm] == REASON["sm"]]
+    cost = np.maximum(waits.cost_ns[rows], 0)
+    held = length(union(ops.start_ns[rows] - cost, ops.start_ns[rows]))
+    saving = min(held, region.potential_ns)
+    if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
+        return None
+    return case.finding(
+        region,
+        id="gpu-full",
+        claim=(
+            f"{len(rows)} communication kernels were ready {format_ns(held)} before they started: "
+            "compute kernels filled the GPU"
+        ),
+        mechanism="kernels with more blocks than fit at once ran from ready to start",
+        advice=(
+            "give communication a stream of higher priority and compute a smaller grid, so that "
+            "blocks end often; or fewer communication channels, which need less room"
+        ),
+        evidence={
+            "count": len(rows),
+            "held_ns": held,
+            "examples": case.operation_examples(rows, cost),
+        },
+        saving_ns=saving,
+    )
+
+
+ANALYZER = Analyzer(
+    name="gpu-full",
+    summary="communication kernels that found no room on the GPU",
+    needs=("operations", "api"),
+    run=run,
+    uses=USES,
+)

@@ -1,0 +1,90 @@
+"""A busy host: the GPU is idle while the launching thread is in no CUDA or MPI call.
+
+The time goes to the program itself: an interpreter, a data loader, a compiler. Short gaps between
+calls belong to launching and are left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuscope.analysis import Analyzer, Options
+from gpuscope.intervals import sum_by
+from gpuscope.model.result import Finding, Result
+from gpuscope.model.trace import Trace
+from gpuscope.units import format_ns
+from gpuscope.waits import EXAMPLES, USES, Case, Region
+
+MIN_PIECE_NS = 50_000
+"""A shorter stretch outside of calls is part of issuing work, also in an interpreter."""
+MIN_REPEATS = 3
+"""Times an instance that the GPU waits so: setting up once is no pattern."""
+MIN_KERNELS = 3
+"""Kernels an instance: without them it is set-up, not a program at work."""
+MIN_IDLE_SHARE = 0.10
+"""Share of an instance's span that the GPU must be idle so, the longest time left out: that is
+often a compilation or a first connection."""
+MIN_INSTANCE_SHARE = 0.50
+"""More than this share of the instances must be so: the first one alone is warming up."""
+
+
+def run(trace: Trace, options: Options) -> Result:
+    """Look for idle time of the GPU in which the host computes."""
+    case = Case.of(trace, options)
+    return Result(findings=case.search(lambda region: _rule(case, region)))
+
+
+def _rule(case: Case, region: Region) -> Finding | None:
+    if region.class_count.get("kernel", 0) < MIN_KERNELS * region.instances:
+        return None
+    windows = case.idle(region)
+    thread, start, end = case.without_calls(windows)
+    kept = end - start >= MIN_PIECE_NS
+    thread, start, end = thread[kept], start[kept], end[kept]
+    order = np.argsort(windows.end_ns, kind="stable")
+    at = order[np.searchsorted(windows.end_ns[order], start, side="right")]
+    by_window = sum_by(end - start, at, len(order))
+    waited = np.flatnonzero(by_window)
+    instance = region.instance_of(windows.operation[waited])
+    longest = np.zeros(region.instances, np.int64)
+    np.maximum.at(longest, instance, by_window[waited])
+    usual = sum_by(by_window[waited], instance, region.instances) - longest
+    affected = usual >= MIN_IDLE_SHARE * (region.finish_ns - region.begin_ns)
+    affected &= np.bincount(instance, minlength=region.instances) >= MIN_REPEATS
+    if int(affected.sum()) <= MIN_INSTANCE_SHARE * region.instances:
+        return None
+    repeats, total = len(waited), int(by_window.sum())
+    worst = np.lexsort((start, start - end))[:EXAMPLES].tolist()
+    tids = sorted({case.trace.threads[number].tid for number in np.unique(thread).tolist()})
+    return case.finding(
+        region,
+        id="host-busy",
+        claim=(
+            f"the GPU is idle for {format_ns(total)} while the thread that launches its work "
+            f"computes on the host, {repeats} times"
+        ),
+        mechanism="nothing was queued, and the launching thread was in no CUDA or MPI call",
+        advice=(
+            "prepare the next step's work earlier or on another thread, launch further ahead, or "
+            "replay the launches as a CUDA graph"
+        ),
+        removable="unknown",
+        evidence={
+            "held_ns": total,
+            "count": repeats,
+            "threads": tids,
+            "examples": [
+                {"start_ns": int(start[i]), "held_ns": int(end[i] - start[i])} for i in worst
+            ],
+        },
+        saving_ns=total,
+    )
+
+
+ANALYZER = Analyzer(
+    name="host-busy",
+    summary="idle time of the GPU in which the launching thread computes",
+    needs=("operations", "api"),
+    run=run,
+    uses=USES,
+)

@@ -1,0 +1,85 @@
+"""Reading a result on the host: a few bytes are copied out, the host waits, and the GPU is idle.
+
+Typical are `.item()`, printing a loss, and library calls that return a scalar. The copy itself is
+nothing; the queue that runs dry behind it is. Pinning the target would not help.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuscope.analysis import Analyzer, Options
+from gpuscope.model.classes import CODE
+from gpuscope.model.result import Finding, Result
+from gpuscope.model.trace import Trace
+from gpuscope.units import format_ns
+from gpuscope.waits import USES, Bool, Case, Region
+
+MAX_READ_BYTES = 64 * 1024
+"""A copy to the host up to this size is a read of a result."""
+MIN_REPEATS = 3
+"""Reads an instance with the GPU idle behind them: a last result is read once."""
+MIN_IDLE_SHARE = 0.02
+"""Share of the region's span that the GPU must be idle behind reads."""
+
+
+def run(trace: Trace, options: Options) -> Result:
+    """Look for blocking reads with the GPU idle after them."""
+    case = Case.of(trace, options)
+    ops = case.ops
+    reads = (ops.op_class == CODE["d2h"]) & (ops.size_bytes <= MAX_READ_BYTES) & (ops.launch >= 0)
+    rows = np.flatnonzero(reads)
+    blocking = case.call_kind[ops.launch[rows]] == case.kind_code("copy")
+    reads[rows] = blocking | case.blocking_copies[rows]
+    if not reads.any():
+        return Result()
+    return Result(findings=case.search(lambda region: _rule(case, reads, region)))
+
+
+def _rule(case: Case, reads: Bool, region: Region) -> Finding | None:
+    ops = case.ops
+    idle = case.idle(region)
+    # The read that ended last before the GPU fell idle, if it is what ended there.
+    ends = np.flatnonzero(reads & (ops.device == region.device))
+    ends = ends[np.argsort(ops.end_ns[ends], kind="stable")]
+    if not len(ends):
+        return None
+    at = np.searchsorted(ops.end_ns[ends], idle.start_ns, side="right") - 1
+    read = ends[np.maximum(at, 0)]
+    behind = (at >= 0) & (ops.end_ns[read] == idle.start_ns)
+    behind &= case.launch_thread[read] == case.launch_thread[idle.operation]
+    read, after = read[behind], idle.operation[behind]
+    cost = (idle.end_ns - idle.start_ns)[behind]
+    total = int(cost.sum())
+    if len(read) < MIN_REPEATS * region.instances or total < MIN_IDLE_SHARE * region.span_ns:
+        return None
+    return case.finding(
+        region,
+        id="host-read",
+        claim=(
+            f"{len(read)} reads of at most {int(ops.size_bytes[read].max())} bytes make the host "
+            f"wait, and the GPU is idle for {format_ns(total)} behind them"
+        ),
+        mechanism="the next work was launched only after the copy to the host had ended",
+        advice=(
+            "read the value less often or later (keep it on the GPU, read it a step behind, or "
+            "copy it with cudaMemcpyAsync to pinned memory and look at it after an event)"
+        ),
+        removable="unknown",
+        evidence={
+            "count": len(read),
+            "held_ns": total,
+            "calls": case.calls_evidence(np.unique(ops.launch[read])),
+            "examples": case.operation_examples(after, cost),
+        },
+        saving_ns=total,
+    )
+
+
+ANALYZER = Analyzer(
+    name="host-read",
+    summary="reads of a few bytes that leave the GPU idle",
+    needs=("operations", "api"),
+    run=run,
+    uses=USES,
+)

@@ -1,0 +1,106 @@
+"""Limits one can only know about: the engines, and how the work is divided among them.
+
+Three infos about ranges in which two kinds of work could overlap: the device has one copy engine
+(`one-engine`), an engine is busy nearly all the time (`engine-saturated`), or one kind of work is
+so long that hiding the others saves next to nothing (`imbalance`).
+"""
+
+from __future__ import annotations
+
+import functools
+from itertools import chain
+
+from gpuscope.analysis import Analyzer, Options
+from gpuscope.model.result import Finding, Result
+from gpuscope.model.trace import Trace
+from gpuscope.units import format_ns, format_ratio
+from gpuscope.waits import USES, Case, Region
+
+SATURATED_SHARE = 0.90
+"""Share of the span from which on a busy engine is the limit."""
+BALANCED_SHARE = 0.05
+"""Share of all engines' time that perfect overlap could save, below which there is imbalance."""
+MIN_MINOR_SHARE = 0.01
+"""Share of all engines' time that the lesser kinds of work must have to be worth a word."""
+
+
+def run(trace: Trace, options: Options) -> Result:
+    """Look for limits of the engines."""
+    case = Case.of(trace, options)
+    rules = (_one_engine, _saturated, _imbalance)
+    found = [case.search(functools.partial(rule, case)) for rule in rules]
+    return Result(findings=tuple(chain.from_iterable(found)))
+
+
+def _one_engine(case: Case, region: Region) -> Finding | None:
+    if not region.single_engine or not {"h2d", "d2h"} <= set(region.material):
+        return None
+    both = region.engines_ns["h2d"]
+    return case.finding(
+        region,
+        id="one-engine",
+        severity="info",
+        claim=(
+            "the device has one copy engine: copies to and from it cannot overlap, and take "
+            f"{format_ns(both)} in all"
+        ),
+        mechanism="the device reports one asynchronous copy engine",
+        removable="unknown",
+        advice="hide the copies under kernels: that, and no more, this device can do",
+        evidence={"copies_ns": both, "classes_ns": region.class_busy_ns},
+    )
+
+
+def _saturated(case: Case, region: Region) -> Finding | None:
+    if len(region.material) < 2 or region.bound_ns < SATURATED_SHARE * region.span_ns:
+        return None
+    engine = max(region.engines_ns, key=lambda name: region.engines_ns[name])
+    share = region.bound_ns / region.span_ns
+    what = {
+        "kernel": "kernels run",
+        "comm": "communication kernels run",
+        "memset": "memory sets run",
+    }.get(engine, f"{engine} copies run")
+    return case.finding(
+        region,
+        id="engine-saturated",
+        severity="info",
+        claim=f"{what} {format_ratio(share)} of the time: better overlap cannot save more",
+        mechanism=f"{engine} is busy for {format_ns(region.bound_ns)}",
+        removable="unknown",
+        advice="shorten that work itself: overlap is as good as it gets",
+        evidence={"engine": engine, "share": share, "classes_ns": region.class_busy_ns},
+    )
+
+
+def _imbalance(case: Case, region: Region) -> Finding | None:
+    engines = region.engines_ns
+    total = sum(engines.values())
+    rest = total - region.bound_ns
+    if not MIN_MINOR_SHARE * total <= rest < BALANCED_SHARE * total:
+        return None
+    if "kernel" not in engines or not set(engines) & {"h2d", "d2h", "p2p", "comm"}:
+        return None
+    longest = max(engines, key=lambda name: engines[name])
+    return case.finding(
+        region,
+        id="imbalance",
+        severity="info",
+        claim=(
+            f"{longest} takes {format_ns(region.bound_ns)} and all else {format_ns(rest)}: perfect "
+            f"overlap would save at most {format_ratio(rest / total)}"
+        ),
+        mechanism="the kinds of work differ too much in length to hide each other",
+        removable="unknown",
+        advice=f"shorten {longest}, or leave the overlap as it is",
+        evidence={"classes_ns": region.class_busy_ns, "at_most_ns": rest},
+    )
+
+
+ANALYZER = Analyzer(
+    name="limits",
+    summary="what the engines and the division of work allow at most",
+    needs=("operations",),
+    run=run,
+    uses=("api", *USES),
+)

@@ -1,0 +1,76 @@
+"""Synchronous copies: cudaMemcpy and its like return only when the copy is done.
+
+They count where, meanwhile, work that was ready was not launched. A synchronous copy that costs
+nothing is silent, and so is one within a device, which does not block the host. Reads of a few
+bytes are another cause, `host-read`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuscope.analysis import Analyzer, Options
+from gpuscope.model.classes import CODE
+from gpuscope.model.result import Finding, Result
+from gpuscope.model.tables import PAGEABLE
+from gpuscope.model.trace import Trace
+from gpuscope.units import format_ns
+from gpuscope.waits import COPY_CODES, USES, Case, Int64, Region, names_of
+
+MAX_READ_BYTES = 64 * 1024
+"""Copies to the host up to this size are reads of results, not part of a pipeline."""
+MIN_REPEATS = 2
+"""Copies an instance that hold up work: one is no pattern."""
+MIN_SAVING_SHARE = 0.05
+"""Share of the region's span that must be at stake: below it, other limits decide."""
+
+
+def run(trace: Trace, options: Options) -> Result:
+    """Look for synchronous copies that held up ready work."""
+    case = Case.of(trace, options)
+    ops = case.ops
+    rows = np.flatnonzero(np.isin(ops.op_class, COPY_CODES) & (ops.launch >= 0))
+    rows = rows[case.call_kind[ops.launch[rows]] == case.kind_code("copy")]
+    read = (ops.op_class[rows] == CODE["d2h"]) & (ops.size_bytes[rows] <= MAX_READ_BYTES)
+    rows = rows[~read]
+    if not len(rows):
+        return Result()
+    return Result(findings=case.search(lambda region: _rule(case, rows, region)))
+
+
+def _rule(case: Case, copies: Int64, region: Region) -> Finding | None:
+    if not region.meant_to_overlap:
+        return None
+    mine = copies[np.isin(copies, region.rows)]
+    held = case.held_by(case.late(region), lambda thread: case.launching_calls(mine, thread))
+    saving = min(held.held_ns, region.potential_ns)
+    if len(held.calls) < MIN_REPEATS * region.instances:
+        return None
+    if saving < MIN_SAVING_SHARE * region.span_ns:
+        return None
+    evidence = case.held_evidence(held)
+    names = names_of(evidence["calls"])
+    kinds = np.stack([case.ops.src_kind[mine], case.ops.dst_kind[mine]])
+    pageable = int((kinds == PAGEABLE).any(axis=0).sum())
+    pin = "; their memory is pageable: pin it too, or they go on blocking" if pageable else ""
+    return case.finding(
+        region,
+        id="synchronous-copy",
+        claim=(
+            f"{len(mine)} copies by {names} block their thread: work that was ready was launched "
+            f"{format_ns(held.held_ns)} late in all"
+        ),
+        mechanism=f"the next work's launch came only after {names} had returned",
+        advice=f"copy with cudaMemcpyAsync on a stream of the chunk's own{pin}",
+        evidence={**evidence, "copies": len(mine), "pageable": pageable},
+        saving_ns=saving,
+    )
+
+
+ANALYZER = Analyzer(
+    name="synchronous-copy",
+    summary="synchronous copies that hold up ready work",
+    needs=("operations", "api"),
+    run=run,
+    uses=USES,
+)

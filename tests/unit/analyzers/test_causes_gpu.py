@@ -1,0 +1,383 @@
+"""Causes and limits on the GPU's side: each with a program that has it, and its negative twin."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gpuscope.analysis import Options, run_all
+from gpuscope.analyzers import (
+    comm_after_compute,
+    connections_limit,
+    event_dependency,
+    gpu_full,
+    limits,
+    null_stream_work,
+    trust,
+    uvm_migration,
+)
+from gpuscope.model.result import Finding
+from gpuscope.model.trace import Process, Trace
+from tests.make_trace import make_trace
+from tests.unit.analyzers.test_causes_program import GAP_NS, MS, Program, findings, pipeline
+
+GPU = (
+    null_stream_work.ANALYZER,
+    event_dependency.ANALYZER,
+    comm_after_compute.ANALYZER,
+    gpu_full.ANALYZER,
+    connections_limit.ANALYZER,
+    uvm_migration.ANALYZER,
+)
+
+
+def only(program: Program, expected: str) -> Finding:
+    found = findings(program, *GPU)
+    assert [finding.id for finding in found] == [expected]
+    return found[0]
+
+
+def test_a_healthy_pipeline() -> None:
+    program = Program()
+    pipeline(program)
+
+    assert findings(program, *GPU) == []
+
+
+# null-stream-work
+
+
+def null_between(kind: str) -> Program:
+    program = Program(stream_kind=kind)
+    with program.range("loop"):
+        for chunk in range(8):
+            stream = 1 + chunk % 4
+            program.copy("h2d", stream, MS)
+            program.kernel(stream, MS)
+            program.kernel(0, MS // 50, name="touch")
+    program.wait()
+    return program
+
+
+def test_null_stream_work_orders_blocking_streams() -> None:
+    finding = only(null_between("blocking"), "null-stream-work")
+
+    assert finding.evidence["null_stream_operations"] == 8
+    assert finding.saving_ns == pytest.approx(7 * MS, rel=0.05)
+
+
+def test_null_stream_work_beside_non_blocking_streams() -> None:
+    assert findings(null_between("non-blocking"), *GPU) == []
+
+
+def test_streams_of_unknown_kind() -> None:
+    trace = null_between("blocking").trace()
+    unknown = tuple(dataclasses.replace(stream, kind=None) for stream in trace.streams)
+
+    analysis = run_all(
+        dataclasses.replace(trace, streams=unknown), [null_stream_work.ANALYZER], Options()
+    )
+
+    assert analysis.findings == ()
+    assert "which streams are blocking" in analysis.abstained[0].reason
+
+
+# event-dependency
+
+
+def with_events(needed: bool) -> Program:
+    program = Program()
+    with program.range("loop"):
+        for chunk in range(8):
+            program.copy("h2d", 1, MS)
+            program.record(f"copied {chunk}", 1)
+            program.wait_event(2, f"copied {chunk}")
+            program.kernel(2, MS)
+            program.record(f"computed {chunk}", 2)
+            if not needed:
+                program.wait_event(1, f"computed {chunk}")
+    program.wait()
+    return program
+
+
+def test_events_that_keep_the_next_copy_behind_the_kernel() -> None:
+    finding = only(with_events(needed=False), "event-dependency")
+
+    assert finding.evidence["pairs"] == {"h2d behind kernel": 7, "kernel behind h2d": 8}
+    assert finding.evidence["unresolved_ratio"] == 0.0
+    assert finding.saving_ns == pytest.approx(7 * MS, rel=0.02)
+
+
+def test_events_that_only_order_what_must_be() -> None:
+    assert findings(with_events(needed=True), *GPU) == []
+
+
+def test_waits_without_records_abstain() -> None:
+    trace = dataclasses.replace(with_events(needed=False).trace(), event_records=None)
+
+    analysis = run_all(trace, [event_dependency.ANALYZER], Options())
+
+    assert analysis.findings == ()
+    assert analysis.abstained[0].reason.startswith("none of 16 stream waits")
+
+
+# comm-after-compute
+
+
+def training(overlap: bool) -> Program:
+    program = Program()
+    with program.range("step"):
+        for step in range(6):
+            program.kernel(1, 2 * MS)
+            program.record(f"bucket {step}", 1)
+            if overlap:
+                program.kernel(1, 2 * MS)
+            program.wait_event(2, f"bucket {step}")
+            program.comm(2, MS)
+            if not overlap:
+                program.record(f"reduced {step}", 2)
+                program.wait_event(1, f"reduced {step}")
+    program.wait()
+    return program
+
+
+def test_messages_that_wait_for_all_compute() -> None:
+    found = findings(training(overlap=False), comm_after_compute.ANALYZER)
+
+    (finding,) = found
+    assert finding.id == "comm-after-compute"
+    assert finding.evidence["count"] == 6
+    assert finding.evidence["exposed_ns"] == 6 * MS
+
+
+def test_messages_under_compute() -> None:
+    assert findings(training(overlap=True), comm_after_compute.ANALYZER) == []
+
+
+# gpu-full
+
+
+def crowded(blocks: int, waits: bool) -> Program:
+    program = Program()
+    with program.range("step"):
+        for _ in range(6):
+            program.kernel(1, 2 * MS, blocks=blocks)
+            if waits:
+                program.free[2] = program.free[1]  # what the model does not know: no room
+            program.comm(2, MS)
+            program.host(3 * MS)
+    return program
+
+
+def test_messages_that_find_no_room() -> None:
+    finding = only(crowded(blocks=10_000, waits=True), "gpu-full")
+
+    assert finding.evidence["count"] == 6
+    assert finding.evidence["held_ns"] == pytest.approx(6 * 2 * MS, rel=0.01)
+
+
+def test_messages_beside_small_kernels() -> None:
+    assert findings(crowded(blocks=10, waits=True), gpu_full.ANALYZER) == []
+
+
+def test_messages_that_find_room() -> None:
+    assert findings(crowded(blocks=10_000, waits=False), gpu_full.ANALYZER) == []
+
+
+def test_compute_behind_compute_is_no_loss() -> None:
+    program = Program()
+    for _ in range(8):
+        program.kernel(1, MS, blocks=10_000)
+        program.free[2] = program.free[1]
+        program.kernel(2, MS, blocks=10_000)
+
+    assert findings(program, *GPU) == []
+
+
+def test_without_launch_configurations_it_abstains() -> None:
+    trace = dataclasses.replace(crowded(10, waits=True).trace(), kernel_configs=None)
+
+    analysis = run_all(trace, [gpu_full.ANALYZER], Options())
+
+    assert "launch configurations" in analysis.abstained[0].reason
+
+
+# connections-limit
+
+
+def shared_queue(limit: str | None) -> Program:
+    environment = {} if limit is None else {"CUDA_DEVICE_MAX_CONNECTIONS": limit}
+    program = Program(environment=environment)
+    with program.range("loop"):
+        for _ in range(6):
+            program.copy("h2d", 1, MS)
+            program.kernel(1, MS)
+            # In the same queue: it starts behind the kernel, which waits for its copy.
+            program.free[2] = program.free[1] - MS
+            program.free["d2h"] = program.free[2]
+            program.host(100_000)
+            program.free[3] = max(program.free.get(3, 0), program.free[2])
+            program.kernel(3, MS // 2)
+    program.wait()
+    return program
+
+
+def test_streams_in_one_queue() -> None:
+    finding = only(shared_queue("1"), "connections-limit")
+
+    assert (finding.evidence["limit"], finding.evidence["streams"]) == (1, 2)
+    assert finding.evidence["count"] >= 3
+
+
+@pytest.mark.parametrize("limit", [None, "8"])
+def test_enough_queues_or_an_unknown_number(limit: str | None) -> None:
+    assert findings(shared_queue(limit), *GPU) == []
+
+
+# uvm-migration
+
+
+def migrating(ns: int) -> Trace:
+    return make_trace(kernels=[(0, MS, "s1")], uvm=[(MS // 2, MS // 2 + ns, "s1")])
+
+
+def test_migrations_under_kernels() -> None:
+    (finding,) = run_all(migrating(MS // 4), GPU, Options()).findings
+
+    assert finding.id == "uvm-migration"
+    assert finding.evidence["migration_ns"] == MS // 4
+
+
+def test_migrations_too_short_to_matter() -> None:
+    assert run_all(migrating(1_000), GPU, Options()).findings == ()
+
+
+# limits
+
+
+def limits_of(program: Program) -> list[str]:
+    return [finding.id for finding in findings(program, limits.ANALYZER)]
+
+
+def test_one_copy_engine_is_told_where_both_directions_matter() -> None:
+    single, double = Program(copy_engines=1), Program(copy_engines=2)
+    one_way = Program(copy_engines=1)
+    pipeline(single)
+    pipeline(double)
+    for _ in range(8):
+        one_way.copy("h2d", 1, MS)
+        one_way.kernel(2, MS)
+
+    assert "one-engine" in limits_of(single)
+    assert "one-engine" not in limits_of(double)
+    assert "one-engine" not in limits_of(one_way)
+
+
+def test_a_saturated_engine() -> None:
+    program = Program()
+    for _ in range(8):
+        program.copy("h2d", 1, MS)
+        program.kernel(2, MS // 4)
+
+    (finding,) = findings(program, limits.ANALYZER)
+    assert finding.id == "engine-saturated"
+    assert finding.severity == "info"
+    assert finding.evidence["engine"] == "h2d"
+
+
+def test_kernels_alone_saturate_nothing() -> None:
+    program = Program()
+    for _ in range(8):
+        program.kernel(1, MS)
+
+    assert limits_of(program) == []
+
+
+def test_work_too_uneven_to_gain_from_overlap() -> None:
+    program = Program()
+    for _ in range(4):
+        program.copy("h2d", 1, MS // 50)
+        program.kernel(1, MS)
+
+    assert limits_of(program) == ["imbalance"]
+
+
+def test_even_work_in_one_stream_is_no_imbalance() -> None:
+    program = Program()
+    for _ in range(4):
+        program.copy("h2d", 1, MS)
+        program.kernel(1, MS)
+
+    assert limits_of(program) == []
+
+
+# trust
+
+
+def lost(program: Program) -> Finding | None:
+    found = findings(program, trust.ANALYZER)
+    return next((finding for finding in found if finding.id == "lost-records"), None)
+
+
+def test_lost_records() -> None:
+    program = Program()
+    pipeline(program)
+    program.lost_records = 5
+
+    finding = lost(program)
+
+    assert finding is not None
+    assert finding.evidence == {"lost": 5, "recorded": 24}
+
+
+def test_one_lost_record_of_many() -> None:
+    program = Program()
+    pipeline(program, chunks=100)
+    program.lost_records = 1
+
+    assert lost(program) is None
+
+
+@pytest.mark.parametrize(("step_ns", "found"), [(1_000, ["coarse-clock"]), (999, [])])
+def test_a_coarse_clock(step_ns: int, found: list[str]) -> None:
+    trace = make_trace(kernels=[(step_ns * 2 * i, step_ns * (2 * i + 1), "s1") for i in range(20)])
+
+    assert [f.id for f in run_all(trace, [trust.ANALYZER], Options()).findings] == found
+
+
+def two_processes(hardware: str) -> Trace:
+    trace = make_trace(kernels=[(0, 100, "s1"), (50, 150, "s1", {"device": 1})], devices=2)
+    first, second = trace.devices
+    operations = trace.operations
+    assert operations is not None
+    return dataclasses.replace(
+        trace,
+        processes=(Process(1, "a", None), Process(2, "b", None)),
+        devices=(first, dataclasses.replace(second, process=1, hardware=hardware)),
+        operations=dataclasses.replace(
+            operations, process=np.where(operations.device == 1, 1, 0).astype(np.int32)
+        ),
+    )
+
+
+def test_two_processes_on_one_gpu() -> None:
+    (finding,) = run_all(two_processes("gpu 0"), [trust.ANALYZER], Options()).findings
+
+    assert finding.id == "time-sliced"
+    assert finding.evidence == {"window_ns": [50, 100], "processes": [1, 2]}
+
+
+def test_two_processes_on_two_gpus() -> None:
+    assert run_all(two_processes("gpu 1"), [trust.ANALYZER], Options()).findings == ()
+
+
+def test_gaps_between_operations_are_as_in_the_model() -> None:
+    program = Program()
+    program.kernel(1, MS)
+    program.kernel(1, MS)
+    operations = program.trace().operations
+
+    assert operations is not None
+    assert int(operations.start_ns[1] - operations.end_ns[0]) == GAP_NS

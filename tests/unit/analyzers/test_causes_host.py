@@ -1,0 +1,375 @@
+"""Causes on the host's side: each with a program that has it, and its negative twin."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gpuscope.analysis import Options, run_all
+from gpuscope.analyzers import (
+    host_busy,
+    host_func,
+    host_read,
+    host_sync,
+    launch_bound,
+    lazy_loading,
+    mpi_blocking,
+    not_seen,
+    synchronous_copy,
+)
+from gpuscope.model.result import Finding
+from gpuscope.model.tables import START_END, ApiCalls, Operations
+from tests.make_trace import make_trace
+from tests.unit.analyzers.test_causes_program import (
+    CALL_NS,
+    GAP_NS,
+    MS,
+    Program,
+    findings,
+    pipeline,
+)
+
+HOST = (
+    synchronous_copy.ANALYZER,
+    host_read.ANALYZER,
+    host_busy.ANALYZER,
+    launch_bound.ANALYZER,
+    mpi_blocking.ANALYZER,
+    lazy_loading.ANALYZER,
+    host_func.ANALYZER,
+    host_sync.ANALYZER,
+)
+
+
+def only(program: Program, expected: str) -> Finding:
+    found = findings(program, *HOST)
+    assert [finding.id for finding in found] == [expected]
+    return found[0]
+
+
+# synchronous-copy
+
+
+def copies(name: str, blocking: bool, chunks: int = 6) -> Program:
+    program = Program()
+    with program.range("loop"):
+        for chunk in range(chunks):
+            stream = 1 + chunk % 3
+            program.copy("h2d", stream, MS, name=name, blocking=blocking)
+            program.kernel(stream, MS)
+            program.copy("d2h", stream, MS, name=name, blocking=blocking)
+    program.wait()
+    return program
+
+
+def test_synchronous_copies_that_hold_up_work() -> None:
+    finding = only(copies("cudaMemcpy_v3020", blocking=True), "synchronous-copy")
+
+    assert finding.evidence["calls"][0]["name"] == "cudaMemcpy"
+    assert finding.evidence["held_ns"] == pytest.approx(5 * 2 * MS, rel=0.02)
+    assert finding.evidence["pageable"] == 0
+
+
+def test_asynchronous_copies() -> None:
+    assert findings(copies("cudaMemcpyAsync_v3020", blocking=False), *HOST) == []
+
+
+def test_synchronous_copies_that_cost_nothing() -> None:
+    program = Program()
+    with program.range("loop"):
+        for _ in range(6):
+            program.kernel(1, 5 * MS)
+            program.copy("h2d", 2, MS, name="cudaMemcpy_v3020", blocking=True)
+
+    assert findings(program, *HOST) == []
+
+
+# host-read
+
+
+def reads(every: int) -> Program:
+    program = Program()
+    with program.range("train"):
+        for step in range(20):
+            for _ in range(5):
+                program.kernel(1, MS // 5)
+            if step % every == 0:
+                program.copy("d2h", 1, 1_000, pageable=True, blocking=True, size=4)
+                program.host(100_000)
+    program.wait()
+    return program
+
+
+def test_reading_a_scalar_every_step() -> None:
+    finding = only(reads(every=1), "host-read")
+
+    # After each read but the last: the host, the launching call, the start.
+    assert finding.evidence["count"] == 19
+    assert finding.saving_ns == 19 * (100_000 + CALL_NS + GAP_NS)
+
+
+def test_reading_a_scalar_now_and_then() -> None:
+    assert findings(reads(every=10), *HOST) == []
+
+
+# host-busy
+
+
+def steps(host_ns: int, first_ns: int = 0) -> Program:
+    program = Program()
+    program.host(first_ns)
+    for step in range(10):
+        with program.range("step"):
+            for _ in range(5):
+                program.host(host_ns)
+                if step == 0:
+                    program.host(first_ns)
+                program.kernel(1, MS)
+    return program
+
+
+def test_a_host_slower_than_the_gpu() -> None:
+    finding = only(steps(host_ns=2 * MS), "host-busy")
+
+    assert finding.range == "step"
+    # A step's first kernel begins it: four of five gaps lie within.
+    assert finding.evidence["count"] == 40
+    assert finding.saving_ns == pytest.approx(40 * MS, rel=0.01)
+    assert finding.evidence["threads"] == [100]
+
+
+def test_a_host_faster_than_the_gpu() -> None:
+    assert findings(steps(host_ns=MS // 2), *HOST) == []
+
+
+def test_warming_up_is_no_busy_host() -> None:
+    assert findings(steps(host_ns=0, first_ns=50 * MS), *HOST) == []
+
+
+# launch-bound
+
+
+def small_kernels(ns: int, host_ns: int = 3_000) -> Program:
+    program = Program()
+    with program.range("small"):
+        for _ in range(200):
+            program.host(host_ns)
+            program.kernel(1, ns)
+    return program
+
+
+def test_kernels_shorter_than_their_launches() -> None:
+    finding = only(small_kernels(ns=1_000), "launch-bound")
+
+    assert finding.evidence["count"] == 200
+    # 4 µs of every 5 are idle, of which the profiler is given one.
+    assert finding.saving_ns == 199 * 3_000
+
+
+def test_kernels_longer_than_their_launches() -> None:
+    assert findings(small_kernels(ns=50_000), *HOST) == []
+
+
+def test_waiting_after_every_small_kernel_is_not_launching() -> None:
+    program = Program()
+    for _ in range(200):
+        program.kernel(1, 1_000)
+        program.wait(1)
+        program.call("cudaStreamSynchronize_v3020", 20_000)
+
+    assert findings(program, *HOST) == []
+
+
+# mpi-blocking
+
+
+def halo(message_ns: int, kernel_ns: int = MS, pause_ns: int = 10_000) -> Program:
+    program = Program()
+    with program.range("iterate"):
+        for _ in range(10):
+            program.kernel(1, kernel_ns)
+            program.wait(1)
+            program.mpi("MPI_Sendrecv", message_ns)
+            program.host(pause_ns)
+        program.kernel(1, kernel_ns)
+    return program
+
+
+def test_messages_while_the_gpu_is_idle() -> None:
+    finding = only(halo(MS // 2), "mpi-blocking")
+
+    assert finding.evidence["calls"] == [{"name": "MPI_Sendrecv", "thread": 100, "count": 10}]
+    assert finding.saving_ns == 10 * MS // 2
+
+
+def test_messages_under_a_kernel() -> None:
+    program = Program()
+    for _ in range(10):
+        program.kernel(1, 2 * MS)
+        program.mpi("MPI_Sendrecv", MS)
+
+    assert findings(program, *HOST) == []
+
+
+def test_messages_long_before_the_next_launch_are_not_what_held_it() -> None:
+    found = findings(halo(MS // 2, pause_ns=MS), *HOST)
+
+    assert [finding.id for finding in found] == ["host-busy"]
+
+
+# lazy-loading
+
+
+def loading(first_ns: int) -> Program:
+    program = Program()
+    with program.range("run"):
+        program.kernel(1, MS)
+        for name in ("a", "b", "c"):
+            program.kernel(1, MS, name=name)
+            slow_down_last_launch(program, first_ns)
+            for _ in range(4):
+                program.kernel(1, MS, name=name)
+    return program
+
+
+def slow_down_last_launch(program: Program, ns: int) -> None:
+    """Let the last launching call take longer, and its kernel start so much later if it must."""
+    api, operation = program.rows[ApiCalls][-1], program.rows[Operations][-1]
+    stream = program.streams[operation["stream"]]
+    program.now = api["end_ns"] = api["end_ns"] + ns
+    later = max(0, program.now + GAP_NS - operation["start_ns"])
+    operation["start_ns"] += later
+    operation["end_ns"] += later
+    program.free[stream] = operation["end_ns"]
+
+
+def test_first_launches_that_load_code() -> None:
+    finding = only(loading(20 * MS), "lazy-loading")
+
+    assert finding.evidence["kernels"] == ["a", "b", "c"]
+    assert finding.removable == "yes"
+
+
+def test_first_launches_as_fast_as_the_others() -> None:
+    assert findings(loading(0), *HOST) == []
+
+
+def test_first_launches_hidden_by_work() -> None:
+    program = Program()
+    with program.range("run"):
+        program.kernel(1, 50 * MS)
+        program.kernel(2, MS, name="a")
+        slow_down_last_launch(program, 20 * MS)
+        for _ in range(4):
+            program.kernel(2, MS, name="a")
+
+    assert findings(program, *HOST) == []
+
+
+# host-func
+
+
+def host_functions(name: str) -> Program:
+    program = Program()
+    with program.range("stream"):
+        for _ in range(5):
+            program.kernel(1, MS)
+            program.call(name)
+            program.free[1] += MS  # the function runs for so long, or whatever it is
+            program.copy("d2h", 1, MS)
+    return program
+
+
+def test_operations_behind_a_host_function() -> None:
+    finding = only(host_functions("cudaLaunchHostFunc_v10000"), "host-func")
+
+    assert finding.evidence["count"] == 5
+    assert finding.saving_ns == 5 * (MS + GAP_NS)
+
+
+def test_a_gap_without_a_host_function_stays_unexplained() -> None:
+    assert findings(host_functions("cudaGetDevice_v3020"), *HOST) == []
+
+
+# A healthy program has none of these
+
+
+def test_a_healthy_pipeline() -> None:
+    program = Program()
+    pipeline(program, chunks=40)
+
+    assert findings(program, *HOST) == []
+
+
+# not-seen: other-thread, graph-opaque
+
+
+def two_threads(others: int) -> Program:
+    program = Program()
+    with program.range("step"):
+        for _ in range(10):
+            program.kernel(1, MS)
+        program.thread = 1
+        for _ in range(others):
+            program.kernel(2, MS)
+        program.thread = 0
+    return program
+
+
+def test_a_range_that_misses_another_threads_launches() -> None:
+    (finding,) = findings(two_threads(others=10), not_seen.ANALYZER)
+
+    assert finding.id == "other-thread"
+    assert (finding.evidence["own"], finding.evidence["missed"]) == (10, 10)
+    assert finding.evidence["threads"] == [101]
+
+
+def test_a_range_that_misses_little() -> None:
+    assert findings(two_threads(others=2), not_seen.ANALYZER) == []
+
+
+def test_counting_by_process_misses_nothing() -> None:
+    trace = two_threads(others=10).trace()
+
+    analysis = run_all(trace, [not_seen.ANALYZER], Options(attribute="process"))
+
+    assert analysis.findings == ()
+
+
+def test_threads_with_ranges_of_their_own_miss_nothing() -> None:
+    trace = make_trace(
+        kernels=[
+            *((10 * i, 10 * i + 5, "s1") for i in range(10)),
+            *((10 * i + 5, 10 * i + 9, "s2", {"thread": "b"}) for i in range(10)),
+        ],
+        ranges=[("a", 0, 200), ("b", 0, 200, {"thread": "b"})],
+    )
+
+    assert run_all(trace, [not_seen.ANALYZER], Options()).findings == ()
+
+
+def test_started_and_ended_ranges_are_not_looked_at() -> None:
+    trace = make_trace(
+        kernels=[(10 * i, 10 * i + 5, "s1") for i in range(10)],
+        ranges=[("a", 0, 200, {"kind": START_END})],
+    )
+
+    assert run_all(trace, [not_seen.ANALYZER], Options()).findings == ()
+
+
+def test_graphs_traced_whole() -> None:
+    whole = make_trace(graph=[(0, 1000, "s1")], kernels=[(2000, 3000, "s1")])
+    nodes = make_trace(kernels=[(0, 1000, "s1", {"graph_node": 3}), (2000, 3000, "s1")])
+
+    (finding,) = run_all(whole, [not_seen.ANALYZER], Options()).findings
+    assert (finding.id, finding.severity) == ("graph-opaque", "info")
+    assert run_all(nodes, [not_seen.ANALYZER], Options()).findings == ()
+
+
+def test_without_api_calls_the_analyzers_abstain() -> None:
+    trace = dataclasses.replace(two_threads(5).trace(), api=None)
+
+    analysis = run_all(trace, HOST, Options())
+
+    assert {a.analyzer for a in analysis.abstained} == {analyzer.name for analyzer in HOST}
