@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options
-from gpuscope.intervals import Axis, Cover, intersect, length, subtract, union, union_sorted
+from gpuscope.intervals import Axis, Cover, intersect, length, subtract, sum_by, union, union_sorted
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
 from gpuscope.model.result import Finding
 from gpuscope.model.tables import PUSH_POP, ApiCalls, Operations
@@ -128,13 +128,18 @@ class Waits:
         null_op, null_ns = _null_times(trace, ops, call_start)
         events = _Events(trace, ops, call_start, stream_op)
 
-        # What is over only after the start held nothing up: two operations that overlap.
-        times = np.stack([stream_ns, events.time_ns, null_ns, engine_ns])
-        times[times > start] = -1
-        last = np.argmax(times, axis=0)
-        ready = times.max(axis=0, initial=-1)
-        times[last, np.arange(len(start))] = -1
-        second = np.maximum(times.max(axis=0, initial=-1), call_start)
+        # The last of these to come true, and the last but one; the first of equals counts.
+        ready, last = np.full(len(start), -1, np.int64), np.zeros(len(start), np.uint8)
+        second = call_start.copy()
+        for code, time in enumerate((stream_ns, events.time_ns, null_ns, engine_ns)):
+            if time.max(initial=-1) < 0:
+                continue
+            # What is over only after the start held nothing up: two operations that overlap.
+            time = np.where(time > start, -1, time)
+            later = time > ready
+            np.maximum(second, np.minimum(time, ready), out=second)
+            ready[later] = time[later]
+            last[later] = code
 
         in_graph = ops.graph_node >= 0
         known = call_start >= 0
@@ -205,17 +210,25 @@ def _running_max(group: npt.NDArray[Any], value: Int64) -> tuple[Int64, Int64]:
     if not len(value):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     opens = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
-    some = value[value >= 0]
-    low = int(some.min(initial=0)) if len(some) else 0
-    width = (int(some.max()) - low if len(some) else 0) + 2
+    high = int(value.max())
+    some = bool(value.min() >= 0)
+    low = int(value.min()) if some else int(value.min(initial=high, where=value >= 0))
+    lifted = value - (low - 1)
+    if not some:
+        lifted[value < 0] = 0
     sizes = np.diff(np.append(opens, len(value)))
-    shift = np.repeat(np.arange(len(opens)) * width, sizes)
-    lifted = np.where(value >= 0, value - low + 1, 0) + shift
+    shift = np.repeat(np.arange(len(opens)) * (max(high - low, 0) + 2), sizes)
+    lifted += shift
     reach = np.maximum.accumulate(lifted)
-    record = np.where(lifted == reach, np.arange(len(value)), 0)
-    position = np.maximum.accumulate(record)
-    best = reach - shift
-    return np.where(best > 0, position, -1), np.where(best > 0, best + low - 1, -1)
+    position = np.arange(len(value))
+    position[lifted != reach] = 0
+    np.maximum.accumulate(position, out=position)
+    reach -= shift
+    nothing = reach <= 0
+    position[nothing] = -1
+    reach += low - 1
+    reach[nothing] = -1
+    return position, reach
 
 
 def _earlier(key: npt.NDArray[Any], end: Int64) -> tuple[Int64, Int64]:
@@ -830,21 +843,35 @@ class Case:
             time = np.where(launch >= 0, launch, ops.start_ns[rows[~inside]])
             instance[~inside] = -1 - np.searchsorted(np.sort(outer), time, side="right")
         device = ops.device[rows].astype(np.int64)
-        name = self._pool_small(rows, device, name, instance) if level == 0 else name
-        order = np.lexsort((ops.start_ns[rows], instance, name, device))
-        rows, device, name, instance = rows[order], device[order], name[order], instance[order]
+        lowest = int(instance.min())
+        width = int(instance.max()) - lowest + 1
+        group = device * width + (instance - lowest)
+        label = np.full(width * len(self.trace.devices), -1, np.int64)
+        label[group] = name
+        if level == 0:
+            label = self._pool_small(rows, group, label, width)
+        present = np.zeros(len(label), np.bool_)
+        present[group] = True
+        groups = np.flatnonzero(present)
+        groups = groups[np.lexsort((groups % width, label[groups], groups // width))]
+        rank = np.empty(len(label), np.int64)
+        rank[groups] = np.arange(len(groups))
+        # Rows are in order of their starts: a stable sort keeps them so within each group.
+        order = _sorted_by(rank[group])
+        rows, group = rows[order], group[order]
+        device, name, instance = group // width, label[group], group % width
         opens = np.flatnonzero(
             (np.diff(device, prepend=-1) != 0) | (np.diff(name, prepend=-2) != 0)
         )
         regions = []
         for begin, stop in zip(opens.tolist(), [*opens[1:].tolist(), len(rows)], strict=True):
             part = instance[begin:stop]
-            label = int(name[begin])
+            named = int(name[begin])
             number = int(device[begin])
             regions.append(
                 Region(
                     device=number,
-                    name=self.trace.strings[label] if label >= 0 else None,
+                    name=self.trace.strings[named] if named >= 0 else None,
                     rows=rows[begin:stop],
                     first=np.flatnonzero(np.diff(part, prepend=part[0] - 1)),
                     ops=ops,
@@ -853,24 +880,26 @@ class Case:
             )
         return tuple(sorted(regions, key=lambda region: (region.device, region.window_ns)))
 
-    def _pool_small(self, rows: Int64, device: Int64, name: Int64, instance: Int64) -> Int64:
-        """Give ranges too small to matter to the device as a whole; instances stay apart."""
+    def _pool_small(self, rows: Int64, group: Int64, label: Int64, width: int) -> Int64:
+        """Give ranges too small to matter to the device as a whole; instances stay apart.
+
+        `label` is the name of each group, and a group's number by `width` its device.
+        """
         start, end = self.ops.start_ns[rows], self.ops.end_ns[rows]
-        key = np.stack([device, name, instance])
-        groups, of_row = np.unique(key, axis=1, return_inverse=True)
-        first = np.full(groups.shape[1], np.iinfo(np.int64).max)
-        last = np.full(groups.shape[1], np.iinfo(np.int64).min)
-        np.minimum.at(first, of_row, start)
-        np.maximum.at(last, of_row, end)
-        work = np.bincount(of_row, weights=end - start, minlength=groups.shape[1])
-        entries, of_group = np.unique(groups[:2], axis=1, return_inverse=True)
-        shares = []
-        for amount in ((last - first).astype(np.float64), work):
-            of_entry = np.bincount(of_group, weights=amount)
-            total = np.bincount(entries[0], weights=of_entry)
-            shares.append(of_entry / np.maximum(total[entries[0]], 1))
-        small = (shares[0] < SMALL_REGION_SHARE) & (shares[1] < SMALL_REGION_SHARE)
-        return np.where(small[of_group[of_row]], -1, name)
+        first = np.full(len(label), np.iinfo(np.int64).max)
+        last = np.full(len(label), -1, np.int64)
+        np.minimum.at(first, group, start)
+        np.maximum.at(last, group, end)
+        span = np.where(last >= 0, last - first, 0)
+        work = sum_by(end - start, group, len(label))
+        names = len(self.trace.strings) + 1
+        entry = np.arange(len(label)) // width * names + label + 1
+        small = np.ones(len(label), np.bool_)
+        for amount in (span, work):
+            of_entry = sum_by(amount, entry, names * len(self.trace.devices))
+            of_device = of_entry.reshape(-1, names).sum(axis=1).repeat(names)
+            small &= (of_entry < SMALL_REGION_SHARE * of_device)[entry]
+        return np.where(small, -1, label)
 
     def search(self, rule: Callable[[Region], Finding | None]) -> tuple[Finding, ...]:
         """Apply a rule to every region, the outermost first.
