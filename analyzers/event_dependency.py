@@ -1,8 +1,8 @@
-"""Events between streams: an operation waited for an event behind work of another stream.
+"""Events between streams: a chunk's work waited for an event behind the chunk before it.
 
-Such waits are how streams are meant to work together. They are reported only where overlap that
-was possible is missing, where the waits are between different kinds of work, and where they account
-for a large part of it.
+Events are how streams are meant to work together: a kernel waits for its copy, a copy out for its
+kernel. What keeps chunks apart are waits the other way round, a copy in that waits for a kernel or
+a copy out, and these are reported where overlap that was possible is missing.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.intervals import length, union
-from gpuscope.model.classes import CLASSES
+from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.result import Abstention, Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns, format_ratio
 from gpuscope.waits import REASON, USES, Case, Region
 
+STAGES = ("h2d", "kernel", "d2h")
+"""The order of a chunk's work: a wait for a later stage is a wait for another chunk."""
 MIN_REPEATS = 3
 """Waits an instance that held up work."""
 MIN_POTENTIAL_SHARE = 0.10
@@ -42,7 +44,10 @@ def _rule(case: Case, region: Region) -> Finding | None:
     waits, ops = case.waits, case.ops
     rows = region.rows[waits.reason[region.rows] == REASON["event"]]
     rows = rows[waits.event_op[rows] >= 0]
-    rows = rows[ops.op_class[rows] != ops.op_class[waits.event_op[rows]]]
+    stage = np.full(len(CLASSES), -1, np.int64)
+    stage[[CODE[name] for name in STAGES]] = np.arange(len(STAGES))
+    mine, awaited_stage = stage[ops.op_class[rows]], stage[ops.op_class[waits.event_op[rows]]]
+    rows = rows[(mine >= 0) & (mine < awaited_stage)]
     cost = np.maximum(waits.cost_ns[rows], 0)
     held = length(union(waits.event_ns[rows] - cost, waits.event_ns[rows]))
     saving = min(held, region.potential_ns)
@@ -68,8 +73,8 @@ def _rule(case: Case, region: Region) -> Finding | None:
             "traced to their event"
         ),
         advice=(
-            "record the event right after the last operation that is needed, and let only the "
-            "stream wait that needs it"
+            "record the event right after the last operation that is needed, or give the chunks "
+            "buffers of their own, two or three in turn, so that the next need not wait"
         ),
         evidence={
             "count": len(rows),
@@ -87,7 +92,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
 
 ANALYZER = Analyzer(
     name="event-dependency",
-    summary="events between streams that keep copies, compute and communication apart",
+    summary="events between streams that make a chunk wait for the one before",
     needs=("operations", "api"),
     run=run,
     uses=USES,

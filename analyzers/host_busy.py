@@ -1,7 +1,7 @@
 """A busy host: the GPU is idle while the launching thread is in no CUDA or MPI call.
 
-The time goes to the program itself: an interpreter, a data loader, a compiler. Short gaps between
-calls belong to launching and are left out.
+The time goes to the program itself: an interpreter, a data loader, a compiler, waiting for input.
+Short gaps between calls belong to launching and are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MIN_INSTANCE_SHARE = 0.50
 
 
 def run(trace: Trace, options: Options) -> Result:
-    """Look for idle time of the GPU in which the host computes."""
+    """Look for idle time of the GPU in which the host is outside of CUDA."""
     case = Case.of(trace, options)
     return Result(findings=case.search(lambda region: _rule(case, region)))
 
@@ -60,8 +60,8 @@ def _rule(case: Case, region: Region) -> Finding | None:
         region,
         id="host-busy",
         claim=(
-            f"the GPU is idle for {format_ns(total)} while the thread that launches its work "
-            f"computes on the host, {repeats} times"
+            f"the GPU is idle for {format_ns(total)} while the thread that launches its work is "
+            f"outside of CUDA, {repeats} times"
         ),
         mechanism="nothing was queued, and the launching thread was in no CUDA or MPI call",
         advice=(
@@ -83,7 +83,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
 
 ANALYZER = Analyzer(
     name="host-busy",
-    summary="idle time of the GPU in which the launching thread computes",
+    summary="idle time of the GPU in which the launching thread is outside of CUDA",
     needs=("operations", "api"),
     run=run,
     uses=USES,

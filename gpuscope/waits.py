@@ -54,6 +54,10 @@ EXAMPLES = 3
 """How many of the worst cases a finding shows."""
 BLOCKING_SHARE = 0.80
 """A call that covers this share of its copy blocked the host; one that returned early did not."""
+PROMPT_NS = 50_000
+"""A launch that follows a call within this time followed at once, also in an interpreter."""
+MAX_POLL_GAP_NS = 100_000
+"""Queries of a stream or event that follow each other within this time are one wait."""
 LIBRARY_DOMAINS = frozenset({"NCCL", "NVSHMEM", "CCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuFFT"})
 """NVTX domains whose ranges are a library's own, not the program's phases."""
 
@@ -707,23 +711,21 @@ class Case:
     def calls_of(self, kinds: tuple[str, ...], thread: int) -> Calls:
         """Return rows, starts and ends of a thread's calls of some kinds.
 
-        Polls that follow each other are one wait: each lasts until the next begins.
+        Polls that follow each other are one wait, from the start of the first, whose row stands
+        for it, to the end of the last.
         """
         key = (kinds, thread)
         if key not in self._intervals:
             mine = np.flatnonzero(self.api.thread == thread)
-            names = list(CALL_KINDS)
-            kind = self.call_kind[mine]
-            end = self.api.end_ns[mine].copy()
-            poll = names.index("poll")
-            again = np.flatnonzero((kind[:-1] == poll) & (kind[1:] == poll))
-            end[again] = np.maximum(end[again], self.api.start_ns[mine[again + 1]])
-            wanted = np.isin(kind, [names.index(name) for name in kinds])
-            self._intervals[key] = (
-                mine[wanted],
-                self.api.start_ns[mine[wanted]],
-                end[wanted],
-            )
+            start, end, kind = self.api.start_ns[mine], self.api.end_ns[mine], self.call_kind[mine]
+            poll = kind == self.kind_code("poll")
+            goes_on = np.zeros(len(mine), np.bool_)
+            goes_on[1:] = poll[1:] & poll[:-1] & (start[1:] - end[:-1] <= MAX_POLL_GAP_NS)
+            first = np.flatnonzero(~goes_on)
+            last = np.append(first[1:], len(mine)) - 1
+            wanted = np.isin(kind[first], [self.kind_code(name) for name in kinds])
+            first, last = first[wanted], last[wanted]
+            self._intervals[key] = (mine[first], start[first], end[last])
         return self._intervals[key]
 
     def kind_code(self, kind: str) -> int:
@@ -969,22 +971,27 @@ class Case:
     def held_by(self, windows: Windows, calls: Callable[[int], Calls]) -> Held:
         """Find how much of the windows the calls of the launching threads cover.
 
-        `calls` gives, for a thread, the rows, starts and ends of the calls in question.
+        `calls` gives, for a thread, the rows, starts and ends of the calls in question. A call
+        counts if the launch that ends the window follows soon after its return: if the host did
+        something else for longer than the call held work up, that is what the launch waited for.
         """
         thread = self.launch_thread[windows.operation]
         total = 0
         found: list[Int64] = []
         for number in np.unique(thread).tolist():
-            mine = np.flatnonzero(thread == number)
             rows, call_start, call_end = calls(number)
-            held_up = union(windows.start_ns[mine], windows.end_ns[mine])
-            total += length(intersect(held_up, union(call_start, call_end)))
-            held = Cover([held_up]).within(call_start, call_end)[0]
-            some = np.flatnonzero(held > 0)
-            # The operation whose window ends first after the call began.
+            mine = np.flatnonzero(thread == number)
             mine = mine[np.argsort(windows.end_ns[mine], kind="stable")]
-            at = np.searchsorted(windows.end_ns[mine], call_start[some], side="right")
-            operation = windows.operation[mine[np.minimum(at, len(mine) - 1)]]
+            late = union(windows.start_ns[mine], windows.end_ns[mine])
+            held = Cover([late]).within(call_start, call_end)[0]
+            # The operation whose window ends first after the call began.
+            at = np.searchsorted(windows.end_ns[mine], call_start, side="right")
+            next_one = mine[np.minimum(at, len(mine) - 1)]
+            launch = self.waits.call_start_ns[windows.operation[next_one]]
+            after = launch - call_end
+            some = np.flatnonzero((held > 0) & (after <= np.maximum(held, PROMPT_NS)))
+            total += length(intersect(late, union(call_start[some], call_end[some])))
+            operation = windows.operation[next_one[some]]
             found.append(np.stack([rows[some], held[some], operation]))
         joined = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
         joined = joined[:, np.lexsort((joined[0], -joined[1]))]
