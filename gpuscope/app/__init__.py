@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""The page: a Dash application that shows one trace, served on this machine."""

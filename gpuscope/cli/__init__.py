@@ -58,7 +58,7 @@ def _help() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default ``sys.argv[1:]``) and return the exit code."""
-    argv = list(sys.argv[1:] if argv is None else argv)
+    argv = [*(sys.argv[1:] if argv is None else argv)]  # `list` is also a command here
     if not argv or argv[0] in {"-h", "--help", "help"}:
         print(_help(), end="")
         return 0

@@ -8,7 +8,7 @@ For example:
   gpuscope analyze trace.sqlite                       a table for people
   gpuscope analyze trace.sqlite --json                every figure, exact, for programs
   gpuscope analyze report.nsys-rep --range 'step*'    some NVTX ranges only
-  gpuscope analyze trace.sqlite --path 'step/forward' ranges by their nesting
+  gpuscope analyze trace.sqlite --path 'a/b'          ranges by their nesting
   gpuscope analyze trace.sqlite --window 0.5:0.8      0.5 s to 0.8 s after the first operation
   gpuscope analyze trace.sqlite --top 10              where most time could still be hidden
 
@@ -16,7 +16,7 @@ Several traces in one call are taken for the ranks of one run where they fit tog
 figures of communication kernels keep transfer and waiting apart.
 
 Exits with 0 whatever the verdicts are, and with 5 where a range asked for, or any GPU work, is not
-in the trace. `gpuscope verify` is for failing on a verdict.
+in the trace.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""Figures: a trace or a result in, a Plotly figure or plain marks out."""

@@ -1,0 +1,173 @@
+"""What the page knows: the trace, its analysis, and the view a person has chosen."""
+
+from __future__ import annotations
+
+import threading
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from gpuscope import api
+from gpuscope.analysis import Options, RatioLimits
+from gpuscope.analyzers import overlap
+from gpuscope.figures.timeline import Timeline
+from gpuscope.model.result import Analysis, Finding, RangeResult, Scope
+from gpuscope.model.trace import Trace
+from gpuscope.scopes import nesting
+
+MAX_CARDS = 8
+"""Ranges that get a card of their own; all are in the range picker."""
+ZOOM_FACTOR = 0.5
+PAN_SHARE = 0.3
+MIN_VIEW_NS = 20
+_FIT_MARGIN = 0.02
+FRAME_PREFIX = "gs:"
+"""What the names of the ranges begin with that frame a benchmark's passes."""
+_LIBRARY_DOMAINS = {"NCCL", "MPI"}
+WHOLE = ""
+"""Value of the range picker for the whole trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is looked at: a stretch of time in ns on the trace's clock, and a picked range."""
+
+    low_ns: int
+    high_ns: int
+    range_name: str = WHOLE
+
+    def zoomed(self, factor: float) -> View:
+        """Return the view scaled around its middle."""
+        middle = (self.low_ns + self.high_ns) // 2
+        half = max(MIN_VIEW_NS, round((self.high_ns - self.low_ns) * factor)) // 2
+        return replace(self, low_ns=middle - half, high_ns=middle + half)
+
+    def moved(self, share: float) -> View:
+        """Return the view moved by a share of its width."""
+        step = round((self.high_ns - self.low_ns) * share)
+        return replace(self, low_ns=self.low_ns + step, high_ns=self.high_ns + step)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the view for the page's store; times as text, beyond the page's integers."""
+        return {"low": str(self.low_ns), "high": str(self.high_ns), "range": self.range_name}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> View:
+        """Read what :meth:`to_json` wrote."""
+        return cls(int(data["low"]), int(data["high"]), str(data["range"]))
+
+
+class Session:
+    """One trace on the page; everything the callbacks ask for."""
+
+    def __init__(self, trace: Trace, limits: RatioLimits) -> None:
+        self.trace = trace
+        self.limits = limits
+        self.timeline = Timeline(trace)
+        self.analysis: Analysis = api.analyze_trace(trace, Options(ratio_limits=limits))
+        self.ranges = self._ranked_ranges()
+        self._lock = threading.Lock()
+        self._window = lru_cache(maxsize=64)(self._measure_window)
+
+    def _ranked_ranges(self) -> tuple[RangeResult, ...]:
+        """Order the ranges with pairs, the ones that a person comes for first."""
+        trace = self.trace
+        self._rank: dict[str, tuple[bool, int, float]] = {}
+        if trace.ranges is None:
+            return ()
+        depth, _ = nesting(trace.ranges)
+        judged = {name for name, _, _ in self.limits}
+        for number in np.unique(trace.ranges.name).tolist():
+            name = trace.strings[number]
+            rows = trace.ranges.name == number
+            domains = {trace.strings[d] for d in trace.ranges.domain[rows].tolist() if d >= 0}
+            # A benchmark's own frame and the calls of libraries are seldom the question.
+            kind = 2 if domains & _LIBRARY_DOMAINS else int(name.startswith(FRAME_PREFIX))
+            self._rank[name] = (name not in judged, kind, float(np.median(depth[rows])))
+        paired = [entry for entry in self.analysis.ranges if entry.scope.pairs]
+        return tuple(sorted(paired, key=lambda entry: self._rank[entry.name]))
+
+    def carded(self) -> tuple[RangeResult, ...]:
+        """Return the ranges that get a card: the best ones and their peers, not what they hold."""
+        if not self.ranges:
+            return ()
+        best = self._rank[self.ranges[0].name]
+        peers = [entry for entry in self.ranges if self._rank[entry.name] <= best]
+        return tuple(peers[:MAX_CARDS])
+
+    def range_names(self) -> list[str]:
+        """Return the names for the range picker, each once, the best ones first."""
+        ranked = [entry.name for entry in self.ranges]
+        rest = [entry.name for entry in self.analysis.ranges]
+        return list(dict.fromkeys([*ranked, *rest]))
+
+    def fit(self, range_name: str = WHOLE) -> View:
+        """Return the view that shows the whole trace, or all instances of a range."""
+        window = self.timeline.range_window(range_name) if range_name else None
+        low, high = window or (self.timeline.low_ns, self.timeline.high_ns)
+        margin = max(1, round((high - low) * _FIT_MARGIN))
+        return View(low - margin, high + margin, range_name if window else WHOLE)
+
+    def clamp(self, view: View) -> View:
+        """Keep a view within reach of the trace, and its width above MIN_VIEW_NS."""
+        widest = self.fit()
+        full = widest.high_ns - widest.low_ns
+        width = min(max(view.high_ns - view.low_ns, MIN_VIEW_NS), 2 * full)
+        low = min(max(view.low_ns, widest.low_ns - width // 2), widest.high_ns - width // 2)
+        return replace(view, low_ns=low, high_ns=low + width)
+
+    def scopes(self, view: View) -> tuple[str, dict[int, Scope]]:
+        """Return what the matrix shows for a view: a title, and the scope of each device number.
+
+        A range that is shown whole gives the figures of the range; any other view those of its
+        window.
+        """
+        if view == self.fit(view.range_name):
+            if view.range_name == WHOLE:
+                return "Whole trace", {d.device: d.scope for d in self.analysis.devices}
+            entries = self.analysis.ranges_named(view.range_name)
+            count = max(entry.instances for entry in entries)
+            times = f", {count} instances" if count > 1 else ""
+            return f"Range {view.range_name}{times}", {e.device: e.scope for e in entries}
+        with self._lock:
+            return "Visible window", self._window(view.low_ns, view.high_ns)
+
+    def _measure_window(self, low_ns: int, high_ns: int) -> dict[int, Scope]:
+        options = Options(window_ns=(low_ns, high_ns))
+        result = overlap.ANALYZER.run(self.trace, options)
+        return {device.device: device.scope for device in result.devices}
+
+    def finding_window(self, finding: Finding) -> View | None:
+        """Return the view on a finding's evidence, None when it names no window."""
+        window = finding.evidence.get("window_ns")
+        if not window:
+            return None
+        low, high = int(window[0]), int(window[1])
+        margin = max(MIN_VIEW_NS, (high - low) // 10)
+        return self.clamp(View(low - margin, high + margin))
+
+
+def view_to_query(view: View, origin_ns: int) -> str:
+    """Write a view as the query of the page's address, times in ns from the first operation."""
+    fields = {"from": view.low_ns - origin_ns, "to": view.high_ns - origin_ns}
+    query = urllib.parse.urlencode(
+        {**fields, **({"range": view.range_name} if view.range_name else {})}
+    )
+    return f"?{query}"
+
+
+def view_from_query(query: str | None, session: Session) -> View:
+    """Read what :func:`view_to_query` wrote; anything else gives the whole trace."""
+    fields = urllib.parse.parse_qs((query or "").lstrip("?"))
+    name = fields.get("range", [WHOLE])[0]
+    fitted = session.fit(name if name in session.range_names() else WHOLE)
+    origin = session.timeline.low_ns
+    try:
+        low, high = (int(fields[key][0]) + origin for key in ("from", "to"))
+    except (KeyError, ValueError):
+        return fitted
+    return session.clamp(replace(fitted, low_ns=low, high_ns=high)) if high > low else fitted
