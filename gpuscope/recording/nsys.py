@@ -64,12 +64,14 @@ LIBRARY_PACKAGES = {
 """Debian's and Ubuntu's package of each library an importer was seen to lack."""
 
 _VERSION = re.compile(r"version (\d+(?:\.\d+)+)")
-_REPORT_VERSION = re.compile(rb"(20\d\d)[@.](\d+)[@.](\d+)(?:[@.](\d+))?")
+_BUILD = re.compile(r"-\d*(\d{8})v\d")
+_REPORT_VERSION = re.compile(rb"Report (20\d\d)@(\d+)@(\d+)(?:@(\d+))?")
+_REPORT_BUILD = re.compile(rb"Report (\d{8})\D")
 _OPTION = re.compile(r"--[a-z][a-z0-9-]+")
 _PERCENT = re.compile(r"(\d{1,3})%")
 _NO_SPACE = re.compile(r"no space left on device|(database or )?disk is full|file too large", re.I)
 _CANNOT_CREATE = re.compile(r"Failed to create '.*': (?P<why>.*?)\.?$")
-_WRONG_VERSION = re.compile(r"version number is invalid|newer version|unsupported version", re.I)
+_WRONG_VERSION = re.compile(r"version (number is invalid|not supported)", re.I)
 # nsys's own lines, taken out of the program's output.
 _TALK = re.compile(
     r"Generating '.*\.qdstrm'|\[\d+/\d+\] \[|Capture range (started|ended) in the application"
@@ -100,6 +102,8 @@ class Nsys:
     version: tuple[int, ...]
     options: frozenset[str] = dataclasses.field(repr=False)
     """The long options its ``nsys profile --help`` lists."""
+    build: int | None = None
+    """Its build number; None where the version does not hold one (until 2022)."""
 
     @property
     def version_text(self) -> str:
@@ -167,11 +171,13 @@ def examine(path: Path) -> Nsys | None:
     version = _VERSION.search(text)
     if code != 0 or version is None:
         return None
+    build = _BUILD.search(text)
     _, text = process.output([str(path), "profile", "--help"])
     return Nsys(
         path=path,
         version=tuple(map(int, version[1].split("."))),
         options=frozenset(_OPTION.findall(text)),
+        build=int(build[1]) if build else None,
     )
 
 
@@ -300,6 +306,7 @@ def profile_argv(
         "--cpuctxsw=none",
         "--force-overwrite=true",
         f"--output={_escaped(stem)}",
+        f"--session-new={session_name()}",
     ]
     if "cuda" in trace.split(","):
         own += ["--cuda-event-trace=false", "--cuda-graph-trace=node"]
@@ -311,6 +318,11 @@ def profile_argv(
         if (name := option.partition("=")[0]) in nsys.options and name not in named
     ]
     return [str(nsys.path), "profile", *kept, *extra, *command]
+
+
+def session_name() -> str:
+    """Name the nsys session of this process, by which it can be told to stop."""
+    return f"gpuscope-{os.getpid()}"
 
 
 def record(
@@ -362,6 +374,9 @@ def record(
     )
     listener = _Listener(display)
     env = {**os.environ, "NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
+    # A signal alone ends the program together with the recording, before the GPU's records are
+    # fetched from it; `nsys stop` fetches them first.
+    stop = [str(nsys.path), "stop", f"--session={session_name()}"]
     with display.step("recording with Nsight Systems"):
         ended = process.run(
             argv,
@@ -369,6 +384,7 @@ def record(
             env=env,
             quiet_input=quiet_input,
             timeout_s=timeout_s,
+            stop_argv=stop if "--session-new" in nsys.options else None,
             on_stop=lambda stage: display.say(_STOPPING[stage]),
         )
     if not report.is_file():
@@ -558,10 +574,23 @@ def export(
 
 
 def report_version(report: Path) -> tuple[int, ...] | None:
-    """Read from a report's head which Nsight Systems wrote it; None when it does not say."""
-    with report.open("rb") as file:
-        found = _REPORT_VERSION.search(file.read(256))
+    """Read from a report's head which Nsight Systems wrote it; None when it does not say.
+
+    Reports of 2025 hold a build number in that place: :func:`report_build`.
+    """
+    found = _REPORT_VERSION.search(_head(report))
     return tuple(int(part) for part in found.groups() if part) if found else None
+
+
+def report_build(report: Path) -> int | None:
+    """Read from a report's head the build of the Nsight Systems that wrote it; None without one."""
+    found = _REPORT_BUILD.search(_head(report))
+    return int(found[1]) if found else None
+
+
+def _head(report: Path) -> bytes:
+    with report.open("rb") as file:
+        return file.read(256)
 
 
 def _export_problem(
@@ -572,12 +601,10 @@ def _export_problem(
         return no_space(made.parent.parent, f" The report is in {report}.")
     if code == 0 and made.is_file() and made.stat().st_size > 0:
         return None
-    written_by = report_version(report)
-    refused = _WRONG_VERSION.search(text) is not None
-    if (written_by[:3] > nsys.version[:3]) if written_by else refused:
-        by = ".".join(map(str, written_by)) if written_by else "a newer version"
+    newer = _newer_writer(nsys, report, text)
+    if newer is not None:
         return ReportTooNewError(
-            f"{report} was written by Nsight Systems {by}, and the nsys found here is "
+            f"{report} was written by {newer}, and the nsys found here is "
             f"{nsys.version_text} ({nsys.path}): install that version or a newer one, "
             "or set NSYS to it."
         )
@@ -588,6 +615,19 @@ def _export_problem(
         f"{report} cannot be exported: nsys {nsys.version_text} says: {said} "
         "The file is damaged, cut off, or no report of Nsight Systems."
     )
+
+
+def _newer_writer(nsys: Nsys, report: Path, words: str) -> str | None:
+    """Say what wrote a report that `nsys` could not export, if that is newer than `nsys`."""
+    version, build = report_version(report), report_build(report)
+    if version is not None:
+        is_newer = version[:3] > nsys.version[:3]
+        return f"Nsight Systems {'.'.join(map(str, version))}" if is_newer else None
+    is_newer = _WRONG_VERSION.search(words) is not None
+    if build is not None and nsys.build is not None:
+        is_newer = build > nsys.build
+    named = f" (build {build}, of 2024 or later)" if build else ""
+    return f"a newer Nsight Systems{named}" if is_newer else None
 
 
 def no_space(folder: Path, kept: str = "") -> OutputError:

@@ -7,7 +7,7 @@ detaches itself, stays a descendant that can be found, ended and reaped.
 
 ::
 
-    Ctrl-C, SIGTERM, SIGHUP  → SIGINT to the program      (nsys then writes what it recorded)
+    Ctrl-C, SIGTERM, SIGHUP  → the caller's stop command, then SIGINT to the program
     again, or after a grace  → SIGTERM to the program
     again, or after 3 s      → SIGKILL to all of its tree
     the program has ended    → SIGTERM, then SIGKILL to whatever of the tree outlives it
@@ -79,6 +79,7 @@ def run(
     apart: bool = False,
     timeout_s: float | None = None,
     grace_s: float = GRACE_S,
+    stop_argv: Sequence[str] | None = None,
     on_stop: Callable[[int], None] | None = None,
 ) -> Ended:
     """Run `argv` until it and everything it started has ended.
@@ -99,6 +100,8 @@ def run(
         Stop it after this time, as Ctrl-C would.
     grace_s
         Time it gets after the first request to stop.
+    stop_argv
+        A command that asks it to finish; SIGINT follows once the command has ended.
     on_stop
         Called when it is asked to stop: with 0 for the first request, 1 for SIGTERM, 2 for SIGKILL.
 
@@ -121,10 +124,11 @@ def run(
         except OSError as error:
             msg = f"{argv[0]} cannot be started: {error.strerror}."
             raise ProgramError(msg) from None
-        stopper = _Stopper(process, others, requests, grace_s, timeout_s, on_stop)
+        stopper = _Stopper(process, others, requests, grace_s, timeout_s, stop_argv, on_stop)
         try:
             _follow(process, stopper, on_line)
         finally:
+            stopper.close()
             outlived = _end_tree(process, others)
         return Ended(
             code=process.returncode if process.returncode >= 0 else 128 - process.returncode,
@@ -165,9 +169,12 @@ class _Stopper:
         requests: list[int],
         grace_s: float,
         timeout_s: float | None,
+        stop_argv: Sequence[str] | None,
         on_stop: Callable[[int], None] | None,
     ) -> None:
         self.timed_out = False
+        self._stop_argv = stop_argv
+        self._command: subprocess.Popen[bytes] | None = None
         self._process = process
         self._others = others
         self._requests = requests
@@ -187,6 +194,9 @@ class _Stopper:
             self.timed_out = due = True
         if self._deadline is not None and now > self._deadline:
             due = True
+        if self._command is not None and self._command.poll() is not None:
+            self._command = None
+            _send(self._process.pid, signal.SIGINT)
         if not due or self._stage >= len(_ESCALATION):
             return
         number = _ESCALATION[self._stage]
@@ -195,11 +205,33 @@ class _Stopper:
         if number is signal.SIGKILL:
             for pid in _tree(self._others):
                 _send(pid, number)
-        _send(self._process.pid, number)
+        if number is signal.SIGINT and self._stop_argv:
+            self._command = _start_quietly(self._stop_argv)
+        if self._command is None or number is not signal.SIGINT:
+            _send(self._process.pid, number)
         self._deadline = (
             now + self._pauses[self._stage] if self._stage < len(self._pauses) else None
         )
         self._stage += 1
+
+    def close(self) -> None:
+        """End a stop command that is still at it."""
+        if self._command is not None:
+            self._command.kill()
+            self._command.wait()
+
+
+def _start_quietly(argv: Sequence[str]) -> subprocess.Popen[bytes] | None:
+    try:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        return None  # then the signal has to do
 
 
 def _follow(

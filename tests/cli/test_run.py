@@ -464,6 +464,8 @@ def test_ctrl_c_leaves_no_process_and_keeps_what_was_recorded(
     assert record["exit_code"] == 130
     assert (in_folder / "r" / "trace.nsys-rep").is_file()
     assert (in_folder / "r" / "analysis.json").is_file()
+    stopped = (in_folder / "bin" / "stopped").read_text()
+    assert stopped == f"stop --session=gpuscope-{run.pid}\n"
 
 
 def test_ctrl_c_in_the_timing_run_leaves_nothing(

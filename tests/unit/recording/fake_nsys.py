@@ -16,7 +16,7 @@ OLD_OPTIONS = (
     "--trace= --sample= --output= --force-overwrite= --capture-range= --nvtx-capture= --delay="
     " --duration= --cpuctxsw= --capture-range-end="
 )
-NEW_OPTIONS = f"{OLD_OPTIONS} --cuda-graph-trace= --cuda-event-trace="
+NEW_OPTIONS = f"{OLD_OPTIONS} --cuda-graph-trace= --cuda-event-trace= --session-new="
 
 _SCRIPT = """\
 #!{python}
@@ -32,11 +32,19 @@ if args == ["profile", "--help"]:
     print(*(f"\\t{{option}}\\n" for option in OPTIONS.split()))
     sys.exit(0)
 
+if args[0] == "stop":
+    with open(pathlib.Path(__file__).with_name("stopped"), "a") as file:
+        print(*args, file=file)
+    sys.exit(0)
+
 if args[0] == "export":
     out, report = args[4], args[5]
     print("Processing 3 events: [==50%]\\rProcessing 3 events: [====100%]")
     if FAULT == "too-old":
         print("Exportation error: Version number is invalid: 2099@1@1@1-0v0")
+        sys.exit(1)
+    if FAULT == "too-old-for-builds":
+        print("Exportation error: Version not supported: 99999999")
         sys.exit(1)
     if FAULT == "garbage":
         print("Exportation error: Cannot read from stream.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import resource
 import sys
@@ -135,6 +136,7 @@ def test_argv_of_a_verdict_run(tmp_path: Path) -> None:
         "--cpuctxsw=none",
         "--force-overwrite=true",
         "--output=/out/trace",
+        f"--session-new=gpuscope-{os.getpid()}",
         "--cuda-event-trace=false",
         "--cuda-graph-trace=node",
         "prog",
@@ -344,6 +346,33 @@ def test_export_of_a_report_that_is_too_new_names_both_versions(tmp_path: Path) 
     assert not (tmp_path / "t.sqlite").exists()
 
 
+@pytest.mark.parametrize("fault", ["too-old-for-builds", "garbage"])
+def test_export_of_a_report_with_a_newer_build(tmp_path: Path, fault: str) -> None:
+    report = make_report(tmp_path)
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 99999999.\n\x0bLocal (CLI)")
+    tool = examined(fake_nsys.make(tmp_path / "bin", fault=fault))
+    tool = dataclasses.replace(tool, build=None if fault == "too-old-for-builds" else 33681190)
+
+    with pytest.raises(ReportTooNewError, match=r"newer .*build 99999999.* is 2025\.3\.2\.474"):
+        nsys.export(report, tmp_path / "t.sqlite", nsys=tool)
+
+
+def test_export_of_a_damaged_report_of_an_older_build(tmp_path: Path) -> None:
+    report = make_report(tmp_path)
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 36398880.\n\x0bLocal (CLI)")
+    tool = examined(fake_nsys.make(tmp_path / "bin", fault="garbage"))
+
+    with pytest.raises(TraceError, match="damaged"):
+        nsys.export(report, tmp_path / "t.sqlite", nsys=dataclasses.replace(tool, build=40000000))
+
+
+def test_the_build_is_in_the_version_of_later_nsys(tmp_path: Path) -> None:
+    path = fake_nsys.make(tmp_path)
+    path.write_text(path.read_text().replace("-abcdef0", "-234433681190v0"))
+
+    assert examined(path).build == 33681190
+
+
 def test_export_of_a_damaged_report(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"says: Cannot read from stream\. The file is damaged"):
         export(tmp_path, tmp_path / "t.sqlite", "garbage")
@@ -373,6 +402,7 @@ def test_export_to_a_folder_that_cannot_be(tmp_path: Path) -> None:
     [
         (b"NVIDIA Tegra Profiler Report 2023@4@4@54-234433681190v0.", (2023, 4, 4, 54)),
         (b"NVIDIA Tegra Profiler Report 2025@3@2-1v0", (2025, 3, 2)),
+        (b"NVIDIA Tegra Profiler Report 36398880.", None),
         (b"something else", None),
         (b"", None),
     ],

@@ -139,6 +139,32 @@ def test_the_time_limit_stops_it() -> None:
     assert ended.code in {1, 128 + signal.SIGINT}
 
 
+def test_the_stop_command_comes_before_the_signal(tmp_path: Path) -> None:
+    note = tmp_path / "asked"
+    command = f"import pathlib, time; time.sleep(0.3); pathlib.Path({str(note)!r}).touch()"
+    interrupt_soon()
+    ended, lines = run(
+        "import os, time\ntry:\n time.sleep(60)\n"
+        f"except KeyboardInterrupt:\n print(os.path.exists({str(note)!r}))",
+        stop_argv=[PYTHON, "-c", command],
+    )
+
+    assert ended.interrupted
+    assert [line.text for line in lines] == ["True"]
+
+
+def test_a_stop_command_that_is_not_there_or_hangs_is_passed_over() -> None:
+    code = "import time\ntry:\n time.sleep(60)\nexcept KeyboardInterrupt:\n print('stopped')"
+    interrupt_soon()
+    _, lines = run(code, stop_argv=["/nowhere/x"])
+    assert [line.text for line in lines] == ["stopped"]
+
+    interrupt_soon(0.3)
+    interrupt_soon(0.8)
+    ended, _ = run(code, stop_argv=["sleep", "600"])
+    assert ended.code == 128 + signal.SIGTERM
+
+
 def test_what_detached_itself_is_ended_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
