@@ -33,9 +33,9 @@ def run(trace: Trace, options: Options) -> Result:
     draining[rows[_drained(case, rows)]] = True
 
     def calls(thread: int) -> Calls:
-        row, start, end = case.calls_of(("allocate",), thread)
-        kept = draining[row]
-        return row[kept], start[kept], end[kept]
+        all_calls = case.calls_of(("allocate",), thread)
+        kept = draining[all_calls.rows]
+        return Calls(all_calls.rows[kept], all_calls.start_ns[kept], all_calls.end_ns[kept])
 
     return Result(findings=case.search(lambda region: _rule(case, region, calls)))
 

@@ -45,7 +45,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
     at = order[np.searchsorted(windows.end_ns[order], start, side="right")]
     by_window = sum_by(end - start, at, len(order))
     waited = np.flatnonzero(by_window)
-    instance = region.instance_of(windows.operation[waited])
+    instance = case.instance_of(region, windows.operation[waited])
     longest = np.zeros(region.instances, np.int64)
     np.maximum.at(longest, instance, by_window[waited])
     usual = sum_by(by_window[waited], instance, region.instances) - longest

@@ -33,7 +33,7 @@ def run(trace: Trace, options: Options) -> Result:
 
     def calls(thread: int) -> Calls:
         rows = np.flatnonzero(followed & (mpi.thread == thread))
-        return rows, mpi.start_ns[rows], mpi.end_ns[rows]
+        return Calls(rows, mpi.start_ns[rows], mpi.end_ns[rows])
 
     def rule(region: Region) -> Finding | None:
         held = case.held_by(case.idle(region), calls)

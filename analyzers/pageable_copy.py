@@ -15,7 +15,7 @@ from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import MEMORY_KINDS, PAGEABLE
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_bytes, format_ns
-from gpuscope.waits import USES, Case, Int64, Region, names_of
+from gpuscope.waits import USES, Bool, Case, Int64, Region, names_of
 
 MIN_SIZE_BYTES = 64 * 1024
 """Copies up to this size may return before they are done: the driver buffers them."""
@@ -35,18 +35,17 @@ def run(trace: Trace, options: Options) -> Result:
     pageable &= np.isin(ops.op_class, [CODE["h2d"], CODE["d2h"]])
     pageable &= ops.size_bytes > MIN_SIZE_BYTES
     rows = np.flatnonzero(pageable)
-    if not len(rows):
+    pageable[rows] = case.call_kind[ops.launch[rows]] == case.kind_code("copy-async")
+    if not pageable.any():
         return Result()
-    asynchronous = case.call_kind[ops.launch[rows]] == case.kind_code("copy-async")
-    rows = rows[asynchronous]
-    return Result(findings=case.search(lambda region: _rule(case, rows, region)))
+    return Result(findings=case.search(lambda region: _rule(case, pageable, region)))
 
 
-def _rule(case: Case, pageable: Int64, region: Region) -> Finding | None:
+def _rule(case: Case, pageable: Bool, region: Region) -> Finding | None:
     if not region.meant_to_overlap:
         return None
     ops, span = case.ops, region.span_ns
-    mine = pageable[np.isin(pageable, region.rows)]
+    mine = region.rows[pageable[region.rows]]
     if len(mine) < MIN_REPEATS * region.instances:
         return None
     held = case.held_by(case.late(region), lambda thread: case.launching_calls(mine, thread))

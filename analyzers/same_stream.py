@@ -46,6 +46,8 @@ def _rule(case: Case, region: Region) -> Finding | None:
     streams, code = np.unique(stream_of, return_inverse=True)
     number = int(np.argmax(np.bincount(code, weights=work)))
     stream, inside = int(streams[number]), code == number
+    if stream < 0:
+        return None
     for part in (copies, kernels):
         if work[part & inside].sum() < MIN_STREAM_SHARE * work[part].sum():
             return None

@@ -15,7 +15,7 @@ from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import PAGEABLE
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import COPY_CODES, USES, Case, Int64, Region, names_of
+from gpuscope.waits import COPY_CODES, USES, Bool, Case, Region, names_of
 
 MAX_READ_BYTES = 64 * 1024
 """Copies to the host up to this size are reads of results, not part of a pipeline."""
@@ -29,19 +29,19 @@ def run(trace: Trace, options: Options) -> Result:
     """Look for synchronous copies that held up ready work."""
     case = Case.of(trace, options)
     ops = case.ops
-    rows = np.flatnonzero(np.isin(ops.op_class, COPY_CODES) & (ops.launch >= 0))
-    rows = rows[case.call_kind[ops.launch[rows]] == case.kind_code("copy")]
-    read = (ops.op_class[rows] == CODE["d2h"]) & (ops.size_bytes[rows] <= MAX_READ_BYTES)
-    rows = rows[~read]
-    if not len(rows):
+    copies = np.isin(ops.op_class, COPY_CODES) & (ops.launch >= 0)
+    copies &= (ops.op_class != CODE["d2h"]) | (ops.size_bytes > MAX_READ_BYTES)
+    rows = np.flatnonzero(copies)
+    copies[rows] = case.call_kind[ops.launch[rows]] == case.kind_code("copy")
+    if not copies.any():
         return Result()
-    return Result(findings=case.search(lambda region: _rule(case, rows, region)))
+    return Result(findings=case.search(lambda region: _rule(case, copies, region)))
 
 
-def _rule(case: Case, copies: Int64, region: Region) -> Finding | None:
+def _rule(case: Case, copies: Bool, region: Region) -> Finding | None:
     if not region.meant_to_overlap:
         return None
-    mine = copies[np.isin(copies, region.rows)]
+    mine = region.rows[copies[region.rows]]
     held = case.held_by(case.late(region), lambda thread: case.launching_calls(mine, thread))
     saving = min(held.held_ns, region.potential_ns)
     if len(held.calls) < MIN_REPEATS * region.instances:

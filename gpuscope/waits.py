@@ -27,7 +27,17 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options
-from gpuscope.intervals import Axis, Cover, intersect, length, subtract, sum_by, union, union_sorted
+from gpuscope.intervals import (
+    Axis,
+    Cover,
+    Disjoint,
+    intersect,
+    length,
+    subtract,
+    sum_by,
+    union,
+    union_sorted,
+)
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
 from gpuscope.model.result import Finding
 from gpuscope.model.tables import PUSH_POP, ApiCalls, Operations
@@ -38,8 +48,6 @@ Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 UInt8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
-Calls = tuple[Int64, Int64, Int64]
-"""Rows, starts and ends of calls of one thread, in order of time."""
 
 START_LATENCY_NS = 20_000
 """An operation starts within this time after the last thing it waited for: on an H200 2 to 13 µs
@@ -482,6 +490,32 @@ def _named(trace: Trace, pattern: str) -> Bool:
     )
 
 
+@dataclass(frozen=True)
+class Calls:
+    """Calls of one thread, sorted by start: arrays alike in shape."""
+
+    rows: Int64
+    """What they are: rows of Trace.api, or of Trace.mpi."""
+    start_ns: Int64
+    end_ns: Int64
+
+    @cached_property
+    def reach_ns(self) -> Int64:
+        """The last end so far."""
+        return np.maximum.accumulate(self.end_ns)
+
+    def near(self, stretches: Disjoint) -> Calls:
+        """Return the calls that can have time in some stretches; only these are looked at."""
+        low = np.searchsorted(self.reach_ns, stretches[0], side="right")
+        high = np.searchsorted(self.start_ns, stretches[1])
+        low[1:] = np.maximum(low[1:], high[:-1])
+        sizes = np.maximum(high - low, 0)
+        ends = np.cumsum(sizes)
+        within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - sizes, sizes)
+        at = np.repeat(low, sizes) + within
+        return Calls(self.rows[at], self.start_ns[at], self.end_ns[at])
+
+
 @dataclass(frozen=True, slots=True)
 class Windows:
     """Times during which something waited for the launch of an operation: arrays alike in shape."""
@@ -512,6 +546,12 @@ class Region:
 
     Attributes
     ----------
+    device
+        Index into Trace.devices.
+    level
+        Nesting level of the range; 0 also for what no range covers.
+    number
+        Number of the region in its level.
     rows
         Indices into Trace.operations, by (instance, start).
     first
@@ -520,6 +560,8 @@ class Region:
 
     device: int
     name: str | None
+    level: int
+    number: int
     rows: Int64
     first: Int64
     ops: Operations
@@ -534,11 +576,6 @@ class Region:
     def instance(self) -> Int64:
         """Number of the instance of each row."""
         return np.repeat(np.arange(len(self.first)), np.diff(np.append(self.first, len(self.rows))))
-
-    def instance_of(self, operations: Int64) -> Int64:
-        """Return the instance of each of some operations, all of them of this region."""
-        order = np.argsort(self.rows)
-        return self.instance[order[np.searchsorted(self.rows[order], operations)]]
 
     @cached_property
     def begin_ns(self) -> Int64:
@@ -670,7 +707,9 @@ class Case:
         self.ops = trace.operations if trace.operations is not None else Operations.empty()
         self.api = trace.api if trace.api is not None else ApiCalls.empty()
         self.waits = Waits.of(trace)
-        self._gaps: dict[int, Calls] = {}
+        self._gaps: dict[int, tuple[Int64, Int64, Int64]] = {}
+        self._outside: dict[int, Calls] = {}
+        self._places: list[tuple[Int32, Int32]] = []
         self._intervals: dict[tuple[tuple[str, ...], int], Calls] = {}
 
     _last: Case | None = None
@@ -709,7 +748,7 @@ class Case:
         return thread
 
     def calls_of(self, kinds: tuple[str, ...], thread: int) -> Calls:
-        """Return rows, starts and ends of a thread's calls of some kinds.
+        """Return a thread's calls of some kinds.
 
         Polls that follow each other are one wait, from the start of the first, whose row stands
         for it, to the end of the last.
@@ -725,7 +764,7 @@ class Case:
             last = np.append(first[1:], len(mine)) - 1
             wanted = np.isin(kind[first], [self.kind_code(name) for name in kinds])
             first, last = first[wanted], last[wanted]
-            self._intervals[key] = (mine[first], start[first], end[last])
+            self._intervals[key] = Calls(mine[first], start[first], end[last])
         return self._intervals[key]
 
     def kind_code(self, kind: str) -> int:
@@ -737,7 +776,7 @@ class Case:
         rows = np.unique(self.ops.launch[operations])
         rows = rows[rows >= 0].astype(np.int64)
         rows = rows[self.api.thread[rows] == thread]
-        return rows, self.api.start_ns[rows], self.api.end_ns[rows]
+        return Calls(rows, self.api.start_ns[rows], self.api.end_ns[rows])
 
     @cached_property
     def blocking_copies(self) -> Bool:
@@ -865,21 +904,26 @@ class Case:
         opens = np.flatnonzero(
             (np.diff(device, prepend=-1) != 0) | (np.diff(name, prepend=-2) != 0)
         )
-        regions = []
+        owner = np.full(len(ops), -1, np.int32)
+        place = np.full(len(ops), -1, np.int32)
+        self._places.append((owner, place))
+        regions: list[Region] = []
         for begin, stop in zip(opens.tolist(), [*opens[1:].tolist(), len(rows)], strict=True):
             part = instance[begin:stop]
             named = int(name[begin])
-            number = int(device[begin])
-            regions.append(
-                Region(
-                    device=number,
-                    name=self.trace.strings[named] if named >= 0 else None,
-                    rows=rows[begin:stop],
-                    first=np.flatnonzero(np.diff(part, prepend=part[0] - 1)),
-                    ops=ops,
-                    single_engine=self.trace.devices[number].copy_engines == 1,
-                )
+            region = Region(
+                device=int(device[begin]),
+                name=self.trace.strings[named] if named >= 0 else None,
+                level=level,
+                number=len(regions),
+                rows=rows[begin:stop],
+                first=np.flatnonzero(np.diff(part, prepend=part[0] - 1)),
+                ops=ops,
+                single_engine=self.trace.devices[int(device[begin])].copy_engines == 1,
             )
+            owner[region.rows] = region.number
+            place[region.rows] = region.instance
+            regions.append(region)
         return tuple(sorted(regions, key=lambda region: (region.device, region.window_ns)))
 
     def _pool_small(self, rows: Int64, group: Int64, label: Int64, width: int) -> Int64:
@@ -902,6 +946,10 @@ class Case:
             of_device = of_entry.reshape(-1, names).sum(axis=1).repeat(names)
             small &= (of_entry < SMALL_REGION_SHARE * of_device)[entry]
         return np.where(small, -1, label)
+
+    def instance_of(self, region: Region, operations: Int64) -> Int64:
+        """Return the instance in `region` of each of some operations of it."""
+        return self._places[region.level][1][operations].astype(np.int64)
 
     def search(self, rule: Callable[[Region], Finding | None]) -> tuple[Finding, ...]:
         """Apply a rule to every region, the outermost first.
@@ -944,17 +992,16 @@ class Case:
         operation of the region ended whose launch was still to come when it began.
         """
         gap_start, gap_end, next_op = self._device_gaps(region.device)
-        order = np.argsort(region.rows)
-        sorted_rows = region.rows[order]
-        at = np.minimum(np.searchsorted(sorted_rows, next_op), len(order) - 1)
-        mine = sorted_rows[at] == next_op
-        mine &= gap_start >= region.begin_ns[region.instance[order[at]]]
+        owner, _ = self._places[region.level]
+        mine = np.flatnonzero(owner[next_op] == region.number)
+        next_op, gap_start, gap_end = next_op[mine], gap_start[mine], gap_end[mine]
+        inside = gap_start >= region.begin_ns[self.instance_of(region, next_op)]
         late = self.waits.call_start_ns[next_op] > gap_start
         late |= (self.waits.reason[next_op] == REASON["host"]) & (self.ops.launch[next_op] >= 0)
-        kept = mine & late & (self.launch_thread[next_op] >= 0)
+        kept = inside & late & (self.launch_thread[next_op] >= 0)
         return Windows(next_op[kept], gap_start[kept], gap_end[kept])
 
-    def _device_gaps(self, device: int) -> Calls:
+    def _device_gaps(self, device: int) -> tuple[Int64, Int64, Int64]:
         """Return starts and ends of a device's idle stretches, and the operation after each."""
         if device not in self._gaps:
             ops = self.ops
@@ -971,18 +1018,19 @@ class Case:
     def held_by(self, windows: Windows, calls: Callable[[int], Calls]) -> Held:
         """Find how much of the windows the calls of the launching threads cover.
 
-        `calls` gives, for a thread, the rows, starts and ends of the calls in question. A call
-        counts if the launch that ends the window follows soon after its return: if the host did
-        something else for longer than the call held work up, that is what the launch waited for.
+        `calls` gives the calls in question of a thread. A call counts if the launch that ends the
+        window follows soon after its return: if the host did something else for longer than the
+        call held work up, that is what the launch waited for.
         """
         thread = self.launch_thread[windows.operation]
         total = 0
         found: list[Int64] = []
         for number in np.unique(thread).tolist():
-            rows, call_start, call_end = calls(number)
             mine = np.flatnonzero(thread == number)
             mine = mine[np.argsort(windows.end_ns[mine], kind="stable")]
             late = union(windows.start_ns[mine], windows.end_ns[mine])
+            near = calls(number).near(late)
+            call_start, call_end = near.start_ns, near.end_ns
             held = Cover([late]).within(call_start, call_end)[0]
             # The operation whose window ends first after the call began.
             at = np.searchsorted(windows.end_ns[mine], call_start, side="right")
@@ -992,7 +1040,7 @@ class Case:
             some = np.flatnonzero((held > 0) & (after <= np.maximum(held, PROMPT_NS)))
             total += length(intersect(late, union(call_start[some], call_end[some])))
             operation = windows.operation[next_one[some]]
-            found.append(np.stack([rows[some], held[some], operation]))
+            found.append(np.stack([near.rows[some], held[some], operation]))
         joined = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
         joined = joined[:, np.lexsort((joined[0], -joined[1]))]
         return Held(total, *joined)
@@ -1003,20 +1051,29 @@ class Case:
         Thread, start and end of each.
         """
         thread = self.launch_thread[windows.operation]
-        mpi = self.trace.mpi
         found: list[Int64] = []
         for number in np.unique(thread).tolist():
             mine = thread == number
-            in_calls = self.api.thread == number
-            start, end = self.api.start_ns[in_calls], self.api.end_ns[in_calls]
-            if mpi is not None:
-                in_mpi = mpi.thread == number
-                start = np.concatenate([start, mpi.start_ns[in_mpi]])
-                end = np.concatenate([end, mpi.end_ns[in_mpi]])
-            rest = subtract(union(windows.start_ns[mine], windows.end_ns[mine]), union(start, end))
+            late = union(windows.start_ns[mine], windows.end_ns[mine])
+            near = self._all_calls(number).near(late)
+            rest = subtract(late, (near.start_ns, near.end_ns))
             found.append(np.stack([np.full(len(rest[0]), number), *rest]))
         joined = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
         return joined[0], joined[1], joined[2]
+
+    def _all_calls(self, thread: int) -> Calls:
+        """Return the times a thread was in CUDA or MPI calls, merged."""
+        if thread not in self._outside:
+            mine = self.api.thread == thread
+            start, end = self.api.start_ns[mine], self.api.end_ns[mine]
+            mpi = self.trace.mpi
+            if mpi is not None:
+                mine = mpi.thread == thread
+                start = np.concatenate([start, mpi.start_ns[mine]])
+                end = np.concatenate([end, mpi.end_ns[mine]])
+            start, end = union(start, end)
+            self._outside[thread] = Calls(np.arange(len(start)), start, end)
+        return self._outside[thread]
 
     # Findings
 
