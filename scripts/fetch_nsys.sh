@@ -154,7 +154,7 @@ if ((${#missing[@]})); then
     dpkg -x "$package" "$work/libraries"
   done
   for target in host-linux-x64 target-linux-x64; do
-    find "$work/libraries" -name '*.so.*' -not -type d -exec cp -an {} "$new/$target/" \;
+    find "$work/libraries" -name '*.so*' -not -type d -exec cp -an {} "$new/$target/" \;
   done
 fi
 find "$new" -xtype l -name 'libssh.so*' -delete
