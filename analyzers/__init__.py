@@ -7,6 +7,7 @@ from gpuscope.analysis import Analyzer
 from gpuscope.analyzers import (
     allocation_sync,
     comm_after_compute,
+    comm_skew,
     connections_limit,
     event_dependency,
     gpu_full,
@@ -51,6 +52,7 @@ ANALYZERS: tuple[Analyzer, ...] = (
     host_func.ANALYZER,
     mpi_blocking.ANALYZER,
     comm_after_compute.ANALYZER,
+    comm_skew.ANALYZER,
     gpu_full.ANALYZER,
     connections_limit.ANALYZER,
     uvm_migration.ANALYZER,

@@ -717,10 +717,10 @@ class Case:
 
     @classmethod
     def of(cls, trace: Trace, options: Options) -> Case:
-        """Return the case of `trace`, the same object while the same trace is asked for."""
+        """Return the case of `trace`, the same object while the same two objects are given."""
         with cls._lock:
             last = cls._last
-            if last is None or last.trace is not trace or last.options != options:
+            if last is None or last.trace is not trace or last.options is not options:
                 cls._last = last = cls(trace, options)
             return last
 

@@ -286,10 +286,13 @@ def test_reasons_of_the_shipped_traces() -> None:
 
 def test_one_case_is_kept_for_a_trace() -> None:
     trace, other = make_trace(kernels=[(0, 1, "s1")]), make_trace(kernels=[(0, 1, "s1")])
+    options = Options()
 
-    assert Case.of(trace, Options()) is Case.of(trace, Options())
-    assert Case.of(other, Options()).trace is other
-    assert Case.of(other, Options(ranges=("x",))) is not Case.of(other, Options())
+    kept = Case.of(trace, options)
+    assert Case.of(trace, options) is kept
+    assert Case.of(other, options).trace is other
+    assert Case.of(trace, Options(ranges=("x",))).options.ranges == ("x",)
+    assert Case.of(trace, options) is not kept
 
 
 def nested() -> Program:

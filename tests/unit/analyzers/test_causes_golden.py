@@ -12,6 +12,7 @@ import pytest
 from gpuscope import samples
 from gpuscope.analysis import Options, run_all
 from gpuscope.analyzers import ANALYZERS
+from gpuscope.communication import transfer_times
 from gpuscope.model import codec
 from gpuscope.model.result import Analysis, Finding
 from gpuscope.readers import open_trace
@@ -65,6 +66,26 @@ def check(finding: Finding, starts: list[int]) -> None:
             assert starts[example["operation"]] == example["start_ns"]
     if finding.saving_ns is not None:
         assert finding.saving_ns >= finding.evidence["span_ns"] // 100
+
+
+def test_two_ranks_together_show_who_waits() -> None:
+    traces = [open_trace(samples.path(f"jacobi_nccl_r{rank}")) for rank in (0, 1)]
+    found = []
+    for trace, transfer_ns in zip(traces, transfer_times(traces), strict=True):
+        result = run_all(trace, CAUSES, Options(transfer_ns=transfer_ns))
+        found.append({f.range: f for f in result.findings if f.id == "comm-skew"})
+
+    # Most of rank 0's messages are waiting, and nearly all of it under compute.
+    waiting = found[0]["nccl_overlap"]
+    assert waiting.severity == "info"
+    assert waiting.evidence["wait_ns"] > 0.5 * waiting.evidence["transfer_ns"]
+    assert "nccl_overlap" not in found[1]
+
+
+def test_one_rank_alone_cannot_tell_who_waits() -> None:
+    abstained = {a.analyzer for a in analysis("jacobi_nccl_r0").abstained}
+
+    assert "comm-skew" in abstained
 
 
 @pytest.mark.parametrize("name", ["malloc", "jacobi_nccl_r0"])

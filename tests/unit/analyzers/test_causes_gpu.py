@@ -10,6 +10,7 @@ import pytest
 from gpuscope.analysis import Options, run_all
 from gpuscope.analyzers import (
     comm_after_compute,
+    comm_skew,
     connections_limit,
     event_dependency,
     gpu_full,
@@ -18,6 +19,7 @@ from gpuscope.analyzers import (
     trust,
     uvm_migration,
 )
+from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding
 from gpuscope.model.trace import Process, Trace
 from tests.make_trace import make_trace
@@ -154,6 +156,37 @@ def test_messages_that_wait_for_all_compute() -> None:
 
 def test_messages_under_compute() -> None:
     assert findings(training(overlap=True), comm_after_compute.ANALYZER) == []
+
+
+# comm-skew
+
+
+def skewed(transfer_ns: int | None, under_compute: bool) -> list[tuple[str, str]]:
+    program = Program()
+    with program.range("step"):
+        for _ in range(5):
+            program.kernel(1, 2 * MS if under_compute else 1_000)
+            program.comm(2, MS)
+            program.wait()
+    trace = program.trace()
+    assert trace.operations is not None
+    times = None
+    if transfer_ns is not None:
+        is_comm = trace.operations.op_class == CODE["comm"]
+        times = np.where(is_comm, transfer_ns, -1).astype(np.int64)
+    analysis = run_all(trace, [comm_skew.ANALYZER], Options(transfer_ns=times))
+    assert len(analysis.abstained) == (transfer_ns is None)
+    return [(finding.id, finding.severity) for finding in analysis.findings]
+
+
+def test_messages_that_wait_for_another_rank() -> None:
+    assert skewed(MS // 10, under_compute=False) == [("comm-skew", "warning")]
+    assert skewed(MS // 10, under_compute=True) == [("comm-skew", "info")]
+
+
+def test_messages_that_hardly_wait_or_cannot_be_matched() -> None:
+    assert skewed(MS * 9 // 10, under_compute=False) == []
+    assert skewed(None, under_compute=False) == []
 
 
 # gpu-full

@@ -1,0 +1,88 @@
+"""Ranks out of step: communication kernels that spin until their peers arrive.
+
+How long the data of each message took is known only where the reports of all ranks were read
+together: the rank that arrives last waits least. What lies under compute costs nothing, and makes
+the finding an info.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuscope.analysis import Analyzer, Options
+from gpuscope.intervals import length, subtract, union
+from gpuscope.model.classes import CODE
+from gpuscope.model.result import Abstention, Finding, Result
+from gpuscope.model.trace import Trace
+from gpuscope.units import format_ns, format_ratio
+from gpuscope.waits import USES, Case, Int64, Region
+
+MIN_WAIT_SHARE = 0.20
+"""Share of the messages' time that must be waiting."""
+MIN_SPAN_SHARE = 0.01
+"""Share of the region's span that waiting must take to be found, and exposed waiting to be a
+warning."""
+
+
+def run(trace: Trace, options: Options) -> Result:
+    """Look for communication kernels that wait for their peers."""
+    transfer = options.transfer_ns
+    if transfer is None:
+        if not len(trace.rows_of("comm")):
+            return Result()
+        reason = "how long messages waited is known only with the reports of all ranks together"
+        return Result(abstained=(Abstention("comm-skew", reason),))
+    case = Case.of(trace, options)
+    return Result(findings=case.search(lambda region: _rule(case, transfer, region)))
+
+
+def _rule(case: Case, transfer: Int64, region: Region) -> Finding | None:
+    ops = case.ops
+    comm = region.rows[region.op_class == CODE["comm"]]
+    comm = comm[transfer[comm] >= 0]
+    duration = ops.end_ns[comm] - ops.start_ns[comm]
+    wait = np.maximum(duration - transfer[comm], 0)
+    total, work = int(wait.sum()), int(duration.sum())
+    if total < max(MIN_WAIT_SHARE * work, MIN_SPAN_SHARE * region.span_ns, 1):
+        return None
+    kernels = np.flatnonzero((ops.device == region.device) & (ops.op_class == CODE["kernel"]))
+    exposed = length(
+        subtract(
+            union(ops.start_ns[comm], ops.start_ns[comm] + wait),
+            union(ops.start_ns[kernels], ops.end_ns[kernels]),
+        )
+    )
+    matters = exposed >= MIN_SPAN_SHARE * region.span_ns
+    return case.finding(
+        region,
+        id="comm-skew",
+        severity="warning" if matters else "info",
+        claim=(
+            f"{format_ns(total)} of {format_ns(work)} in {len(comm)} communication kernels "
+            f"({format_ratio(total / work)}) are waiting for other ranks, {format_ns(exposed)} of "
+            "it under no kernel"
+        ),
+        mechanism="the same message took another rank less time: that one arrived later",
+        removable="unknown",
+        advice=(
+            "balance the ranks: the late one is the one whose report shows no such waiting; see "
+            "what it did before the message"
+        ),
+        evidence={
+            "count": len(comm),
+            "wait_ns": total,
+            "exposed_wait_ns": exposed,
+            "transfer_ns": work - total,
+            "examples": case.operation_examples(comm, wait),
+        },
+        saving_ns=exposed if matters else None,
+    )
+
+
+ANALYZER = Analyzer(
+    name="comm-skew",
+    summary="communication kernels that wait for ranks that arrive late",
+    needs=("operations", "api"),
+    run=run,
+    uses=USES,
+)
