@@ -1,8 +1,9 @@
 """Allocation between launches: cudaFree and its like wait until the GPU has drained.
 
-A call counts where it did drain the GPU, that is, work was running or queued when it began and all
-of it was over when it returned, and where ready work was launched late because of it. The forms
-that are ordered by a stream (cudaMallocAsync, cudaFreeAsync) never count.
+A call counts where it did drain the GPU, that is, work was running or queued when it began, all of
+it was over when it returned, and it took most of the call's time; and where ready work was launched
+late because of it. The forms that are ordered by a stream (cudaMallocAsync, cudaFreeAsync) never
+count.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from gpuscope.waits import USES, Calls, Case, Int64, Region, names_of
 
 MIN_REPEATS = 2
 """Draining calls an instance: allocations before and after a phase are no pattern."""
+MIN_DRAINING_SHARE = 0.50
+"""Share of the call's time after which the last work ends: a call that goes on for longer was busy
+with something of its own. cudaFree returns 0.1 ms after the last operation."""
 MIN_SAVING_SHARE = 0.01
 """Share of the region's span: a smaller holdup is no finding."""
 
@@ -44,6 +48,8 @@ def _drained(case: Case, rows: Int64) -> Int64:
     """Return which calls began with work on a device pending and returned with none of it left."""
     waits, ops, api = case.waits, case.ops, case.api
     drained = np.zeros(len(rows), np.bool_)
+    took = api.end_ns[rows] - api.start_ns[rows]
+    least = api.start_ns[rows] + (MIN_DRAINING_SHARE * took).astype(np.int64)
     for device in np.unique(ops.device).tolist():
         mine = np.flatnonzero((ops.device == device) & (waits.call_start_ns >= 0))
         mine = mine[np.argsort(waits.call_start_ns[mine], kind="stable")]
@@ -51,7 +57,7 @@ def _drained(case: Case, rows: Int64) -> Int64:
         at = np.searchsorted(waits.call_start_ns[mine], api.start_ns[rows]) - 1
         last = np.where(at >= 0, reach[np.maximum(at, 0)], -1)
         same = api.process[rows] == case.trace.devices[device].process
-        drained |= same & (last > api.start_ns[rows]) & (last <= api.end_ns[rows])
+        drained |= same & (last > least) & (last <= api.end_ns[rows])
     return np.flatnonzero(drained)
 
 

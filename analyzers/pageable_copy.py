@@ -59,8 +59,8 @@ def _rule(case: Case, pageable: Bool, region: Region) -> Finding | None:
         region,
         id="pageable-copy",
         claim=(
-            f"{len(mine)} copies of {format_bytes(size)} use pageable memory: each blocks its "
-            f"thread, and work that was ready waited {format_ns(held.held_ns)} to be launched"
+            f"{len(mine)} copies, {format_bytes(size)} in all, use pageable memory: each blocks "
+            f"its thread, and work that was ready waited {format_ns(held.held_ns)} to be launched"
         ),
         mechanism=(
             f"{names_of(evidence['calls'])} returned only when the copy was done, because one "

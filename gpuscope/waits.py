@@ -75,6 +75,8 @@ REASON = {name: code for code, name in enumerate(REASONS)}
 
 KERNEL_CODES = tuple(CODE[name] for name in ("kernel", "comm", "fused", "gate"))
 COPY_CODES = tuple(CODE[name] for name in ("h2d", "d2h", "p2p"))
+HIDEABLE = ("kernel", "comm", "h2d", "d2h", "p2p")
+"""The classes that programs mean to run beside each other."""
 MATERIAL_SHARE = 0.05
 """Classes with less than this share of the region's busy time are nothing to hide or hide under."""
 
@@ -641,7 +643,7 @@ class Region:
         return tuple(
             name
             for name, busy in self.class_busy_ns.items()
-            if busy >= MATERIAL_SHARE * self.busy_ns and busy > 0 and name not in ("uvm", "graph")
+            if name in HIDEABLE and busy > 0 and busy >= MATERIAL_SHARE * self.busy_ns
         )
 
     @cached_property

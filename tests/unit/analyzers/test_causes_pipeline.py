@@ -231,6 +231,13 @@ def test_allocations_that_do_not_drain_the_gpu(name: str) -> None:
     assert findings(program, *PIPELINE) == []
 
 
+def test_allocations_that_take_their_time_themselves() -> None:
+    program = Program()
+    chunk_by_chunk(program, lambda stream: program.call("cuModuleLoadData", 10 * MS))
+
+    assert findings(program, allocation_sync.ANALYZER) == []
+
+
 def test_allocations_before_the_work() -> None:
     program = Program()
     for _ in range(20):
