@@ -12,6 +12,7 @@ from typing import Any
 from gpuscope import communication
 from gpuscope.analysis import Analyzer, Options, RatioLimits, run_all, tables_for
 from gpuscope.analyzers import ANALYZERS
+from gpuscope.benchmarks import NOT_JUDGED
 from gpuscope.errors import TraceError
 from gpuscope.model import codec
 from gpuscope.model.classes import ClassRule
@@ -155,7 +156,8 @@ def judge(result: Mapping[str, Any], analyses: Analyses) -> Judgement:
     """Hold what a benchmark must show (``expected`` in its result) against what the trace shows.
 
     A row whose range or pair is absent, or whose verdict is inconclusive without being expected,
-    cannot be judged. With several devices the worst one counts.
+    cannot be judged; one that the benchmark declares not judged is met by anything. With several
+    devices the worst one counts.
     """
     rows = []
     for row in result.get("expected", ()):
@@ -195,7 +197,11 @@ def judge(result: Mapping[str, Any], analyses: Analyses) -> Judgement:
                 row["ratio_limit"],
                 pair.rho,
                 pair.reason,
-                None if not met and pair.verdict == "inconclusive" else met,
+                True
+                if expected == NOT_JUDGED
+                else None
+                if not met and pair.verdict == "inconclusive"
+                else met,
             )
         )
     return Judgement(tuple(rows))

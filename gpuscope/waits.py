@@ -690,6 +690,11 @@ class Region:
         return max(1.0, min(counts, default=1) / max(1, self.instances))
 
     @cached_property
+    def unhidden_ns(self) -> int:
+        """Busy time that perfect overlap of independent chunks would save, idle time apart."""
+        return max(0, self.potential_ns - self.idle_ns)
+
+    @cached_property
     def potential_ns(self) -> int:
         """What perfect overlap of independent chunks would save.
 

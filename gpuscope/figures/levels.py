@@ -121,8 +121,9 @@ def _key(marks: Marks) -> Int64:
 
 def _gaps(marks: Marks) -> Int64:
     """Return the gaps between marks that follow each other in one lane and class."""
-    gaps: Int64 = marks.start_ns[1:] - marks.end_ns[:-1]
-    return gaps[np.diff(_key(marks)) == 0]
+    gaps = marks.start_ns[1:] - marks.end_ns[:-1]
+    within_lane: Int64 = gaps[np.diff(_key(marks)) == 0]
+    return within_lane
 
 
 def _merge(marks: Marks, gap_ns: int) -> Marks:

@@ -11,7 +11,7 @@ from gpuscope.model.result import Scope
 from gpuscope.units import format_ns, format_ratio
 
 _CELL_PX = 62
-_SMALLEST_LABEL = 0.06
+_SMALLEST_LABEL = 0.09
 """Parts under this share of the span carry no label."""
 
 
@@ -48,7 +48,10 @@ def matrix_figure(scope: Scope, theme: Theme) -> go.Figure:
             z=ratios,
             zmin=0,
             zmax=1,
-            text=texts,
+            text=[
+                [text if ratio is not None else "" for text, ratio in zip(*row, strict=True)]
+                for row in zip(texts, ratios, strict=True)
+            ],
             texttemplate="%{text}",
             hovertemplate="%{y} ∩ %{x}<br>%{text}<extra></extra>",
             hoverongaps=False,

@@ -231,7 +231,8 @@ def _importer_sentence(nsys: Nsys, words: Sequence[str]) -> str:
     missing = missing_libraries(nsys)
     start = f"the importer of nsys {nsys.version_text} does not run"
     if not missing:
-        said = _last_words(words, "Import")
+        cause = re.search(r'ErrorText\s+Value: "(.+?)"', "\n".join(words))
+        said = cause[1] if cause else _last_words(words, "Import")
         return f"{start}: {said} ({nsys.path}; a whole installation has it beside nsys)"
     known = [LIBRARY_PACKAGES[name] for name in missing if name in LIBRARY_PACKAGES]
     unknown = [name for name in missing if name not in LIBRARY_PACKAGES]

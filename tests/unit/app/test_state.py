@@ -1,0 +1,158 @@
+"""The view, its address, and what each action does to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpuscope import api, samples
+from gpuscope.app import callbacks, server
+from gpuscope.app.state import Session, View, view_from_query, view_to_query
+from gpuscope.errors import UsageError
+from tests.make_trace import make_trace
+
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return Session(api.open_trace(samples.path("streams")), {})
+
+
+def test_cards_are_the_outermost_ranges_with_pairs(session: Session) -> None:
+    assert [entry.name for entry in session.carded()] == ["sequential", "streamed"]
+    assert session.range_names()[:2] == ["sequential", "streamed"]
+
+
+def test_ranges_that_a_benchmark_judges_come_first() -> None:
+    trace = make_trace(
+        kernels=[(10, 50, "s7", {"launch": 3})],
+        h2d=[(20, 40, "s8", {"launch": 4})],
+        ranges=[("gs:measure", 0, 9), ("streamed", 1, 8), ("outer", 0, 9)],
+    )
+    limits = {("streamed", "h2d", "kernel"): 1.0}
+    assert [entry.name for entry in Session(trace, limits).carded()] == ["streamed"]
+    assert Session(trace, {}).carded()[0].name == "outer"
+
+
+def test_picking_a_range_fits_it_and_gives_its_figures(session: Session) -> None:
+    view = callbacks.next_view(session, session.fit(), "range", "streamed", None)
+    title, scopes = session.scopes(view)
+    assert title == "Range streamed, 3 instances"
+    assert scopes[0].span_ns == 21522953
+    assert callbacks.next_view(session, view, "fit", "streamed", None) == view
+
+
+def test_another_view_gives_the_figures_of_its_window(session: Session) -> None:
+    view = callbacks.next_view(session, session.fit("streamed"), "zoom-in", "streamed", None)
+    assert view.range_name == "streamed"
+    title, scopes = session.scopes(view)
+    assert title == "Visible window"
+    assert 0 < scopes[0].span_ns <= view.high_ns - view.low_ns
+
+
+def test_the_whole_trace(session: Session) -> None:
+    title, scopes = session.scopes(session.fit())
+    assert title == "Whole trace"
+    assert scopes[0].span_ns == 84099822
+
+
+def test_buttons_zoom_and_move(session: Session) -> None:
+    view = session.fit()
+    width = view.high_ns - view.low_ns
+    closer = callbacks.next_view(session, view, "zoom-in", "", None)
+    assert closer.high_ns - closer.low_ns == pytest.approx(width / 2, abs=2)
+    assert (closer.high_ns + closer.low_ns) // 2 == pytest.approx(
+        (view.high_ns + view.low_ns) // 2, abs=2
+    )
+    left = callbacks.next_view(session, closer, "move-left", "", None)
+    assert left.low_ns < closer.low_ns
+    assert callbacks.next_view(session, closer, "zoom-out", "", None).low_ns < closer.low_ns
+
+
+def test_dragging_reports_milliseconds(session: Session) -> None:
+    drawn = {"xaxis.range[0]": 10.0, "xaxis.range[1]": 12.5}
+    view = callbacks.next_view(session, session.fit(), "timeline", "", drawn)
+    origin = session.timeline.low_ns
+    assert (view.low_ns - origin, view.high_ns - origin) == (10 * MS, 12_500_000)
+    assert callbacks.next_view(session, view, "timeline", "", {"autosize": True}) == view
+    assert (
+        callbacks.next_view(session, view, "timeline", "", {"xaxis.autorange": True})
+        == session.fit()
+    )
+
+
+def test_a_view_stays_within_reach(session: Session) -> None:
+    far = session.clamp(View(10**15, 10**15 + 5))
+    widest = session.fit()
+    assert far.low_ns <= widest.high_ns
+    assert far.high_ns - far.low_ns >= 20
+    huge = session.clamp(View(-(10**15), 10**15))
+    assert huge.high_ns - huge.low_ns <= 2 * (widest.high_ns - widest.low_ns)
+
+
+def test_the_address_restores_the_view(session: Session) -> None:
+    view = replace(session.fit("streamed"), low_ns=session.timeline.low_ns + 5)
+    query = view_to_query(view, session.timeline.low_ns)
+    assert view_from_query(query, session) == view
+    assert View.from_json(view.to_json()) == view
+
+
+@pytest.mark.parametrize("query", [None, "", "?from=x&to=5", "?from=9&to=3", "?range=nowhere"])
+def test_an_address_that_says_nothing_gives_the_whole_trace(
+    query: str | None, session: Session
+) -> None:
+    assert view_from_query(query, session) == session.fit()
+
+
+def test_a_finding_leads_to_its_evidence() -> None:
+    session = Session(api.open_trace(samples.path("pageable")), {})
+    number = next(i for i, f in enumerate(session.analysis.findings) if f.evidence.get("window_ns"))
+    view = callbacks.next_view(
+        session, session.fit(), {"type": "finding", "number": number}, "", None
+    )
+    low, high = session.analysis.findings[number].evidence["window_ns"]
+    assert view.low_ns <= low < high <= view.high_ns
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8050", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8050", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example:8050", 403),
+        ("", 403),
+    ],
+)
+def test_only_requests_that_name_this_machine_are_answered(
+    host: str, status: int, session: Session
+) -> None:
+    client = server.make_app(session).server.test_client()
+    assert client.get("/", headers={"Host": host}).status_code == status
+
+
+def test_the_chosen_host_is_answered_too(session: Session) -> None:
+    client = server.make_app(session, "10.1.2.3").server.test_client()
+    assert client.get("/", headers={"Host": "10.1.2.3:80"}).status_code == 200
+
+
+def test_a_taken_port_is_said(session: Session) -> None:
+    app = server.make_app(session)
+    first = server.bind(app, "127.0.0.1", 0)
+    try:
+        with pytest.raises(UsageError, match="leave --port out"):
+            server.bind(app, "127.0.0.1", first.server_port)
+    finally:
+        first.server_close()
+
+
+def test_a_trace_without_gpu_work_says_so() -> None:
+    from gpuscope.app import layout
+
+    session = Session(make_trace(), {})
+    assert "Nothing ran on a GPU" in str(layout.page(session))
+    client = server.make_app(session).server.test_client()
+    assert client.get("/", headers={"Host": "localhost"}).status_code == 200
