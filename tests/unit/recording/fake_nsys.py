@@ -72,6 +72,13 @@ def write_report():
         print("Generated:", flush=True)
         return
     print("Generating '/tmp/nsys-report-0000.qdstrm'")
+    if FAULT == "importer-fails":
+        pathlib.Path(out + ".qdstrm").write_bytes(b"raw")
+        print("Importer error status: Importation failed.\\nError {{\\n      Items {{")
+        print("        Type: ErrorText\\n"
+              '        Value: "Failed to get number of the device CPUs."\\n      }}\\n}}')
+        print("Generated:\\n    " + out + ".qdstrm", flush=True)
+        return
     if FAULT == "no-importer":
         pathlib.Path(out + ".qdstrm").write_bytes(b"raw")
         print("Importer error status: An unknown error occurred.")

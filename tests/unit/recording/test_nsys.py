@@ -255,6 +255,13 @@ def test_a_missing_importer_without_a_missing_library(tmp_path: Path) -> None:
         record(tmp_path, "no-importer")
 
 
+def test_an_importer_that_fails_gives_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(
+        MissingError, match=r"does not run: Failed to get number of the device CPUs"
+    ):
+        record(tmp_path, "importer-fails")
+
+
 def test_missing_libraries_are_those_the_loader_does_not_find(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
