@@ -22,8 +22,10 @@ MIN_REPEATS = 3
 MIN_KERNELS = 3
 """Kernels an instance: without them it is set-up, not a program at work."""
 MIN_IDLE_SHARE = 0.10
-"""Share of an instance's span that the GPU must be idle so, the longest time left out: that is
-often a compilation or a first connection."""
+"""Share of an instance's span that the GPU must be idle so."""
+MAX_TIMES_MEDIAN = 10
+"""A gap counts for at most this many times the median gap: compilations and first connections are
+far longer than what recurs."""
 MIN_INSTANCE_SHARE = 0.50
 """More than this share of the instances must be so: the first one alone is warming up."""
 
@@ -46,9 +48,8 @@ def _rule(case: Case, region: Region) -> Finding | None:
     by_window = sum_by(end - start, at, len(order))
     waited = np.flatnonzero(by_window)
     instance = case.instance_of(region, windows.operation[waited])
-    longest = np.zeros(region.instances, np.int64)
-    np.maximum.at(longest, instance, by_window[waited])
-    usual = sum_by(by_window[waited], instance, region.instances) - longest
+    most = MAX_TIMES_MEDIAN * int(np.median(by_window[waited])) if len(waited) else 0
+    usual = sum_by(np.minimum(by_window[waited], most), instance, region.instances)
     affected = usual >= MIN_IDLE_SHARE * (region.finish_ns - region.begin_ns)
     affected &= np.bincount(instance, minlength=region.instances) >= MIN_REPEATS
     if int(affected.sum()) <= MIN_INSTANCE_SHARE * region.instances:

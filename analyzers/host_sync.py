@@ -2,19 +2,28 @@
 
 While it waits in a synchronising call, or asks again and again, nothing new is launched: engines
 that are free stay idle. A wait counts for the time in which an operation that the same thread
-launched next could have begun already; threads that wait and launch nothing cost nothing.
+launched next could have begun already; threads that wait and launch nothing cost nothing. Nor do
+waits that end a phase, in which several operations of one kind were issued: programs that measure
+or load do so, and mean it.
 """
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import USES, Case, Region, names_of
+from gpuscope.waits import USES, Calls, Case, Region, names_of
 
 MIN_REPEATS = 3
 """Waits an instance: programs with phases wait between them, which is no pattern to remove."""
+MIN_REPEATS_WITHOUT_RANGE = 10
+"""Waits where no range tells one part of the program from the next."""
 MIN_SAVING_SHARE = 0.05
 """Share of the region's span that must be at stake: below it, other limits decide."""
 
@@ -22,15 +31,37 @@ MIN_SAVING_SHARE = 0.05
 def run(trace: Trace, options: Options) -> Result:
     """Look for waits of the launching thread that held up ready work."""
     case = Case.of(trace, options)
-    return Result(findings=case.search(lambda region: _rule(case, region)))
+    calls = functools.cache(functools.partial(_waits_between_work, case))
+    return Result(findings=case.search(lambda region: _rule(case, region, calls)))
 
 
-def _rule(case: Case, region: Region) -> Finding | None:
+def _waits_between_work(case: Case, thread: int) -> Calls:
+    """Return a thread's waits but those that end a phase of one kind of work."""
+    waits = case.calls_of(("wait", "poll"), thread)
+    mine = np.flatnonzero(case.launch_thread == thread)
+    if not len(waits.rows) or not len(mine):
+        return waits
+    launch = case.waits.call_start_ns[mine]
+    order = np.argsort(launch, kind="stable")
+    launch, op_class = launch[order], case.ops.op_class[mine][order]
+    changes = np.concatenate(([0, 0], np.cumsum(op_class[1:] != op_class[:-1])))
+    until = np.searchsorted(launch, waits.start_ns)
+    since = np.concatenate(([0], until[:-1]))
+    # A wait right after another one ends the same stretch of work.
+    some = np.maximum.accumulate(np.where(until > since, np.arange(len(until)), 0))
+    until, since = until[some], since[some]
+    alike = changes[until] == changes[np.minimum(since + 1, until)]
+    kept = np.flatnonzero(~(alike & (until - since >= 2)))
+    return Calls(waits.rows[kept], waits.start_ns[kept], waits.end_ns[kept])
+
+
+def _rule(case: Case, region: Region, calls: Callable[[int], Calls]) -> Finding | None:
     if not region.meant_to_overlap or region.potential_ns < MIN_SAVING_SHARE * region.span_ns:
         return None
-    held = case.held_by(case.late(region), lambda thread: case.calls_of(("wait", "poll"), thread))
+    held = case.held_by(case.late(region), calls)
     saving = min(held.held_ns, region.potential_ns)
-    if len(held.calls) < MIN_REPEATS * region.instances:
+    repeats = MIN_REPEATS if region.name is not None else MIN_REPEATS_WITHOUT_RANGE
+    if len(held.calls) < repeats * region.instances:
         return None
     if saving < MIN_SAVING_SHARE * region.span_ns:
         return None

@@ -38,7 +38,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
     material = set(region.material)
     if "kernel" not in material or not material & {"h2d", "d2h", "p2p"}:
         return None
-    if region.cycles < MIN_CYCLES or region.potential_ns < MIN_SAVING_SHARE * region.span_ns:
+    if region.cycles < MIN_CYCLES or region.unhidden_ns < MIN_SAVING_SHARE * region.span_ns:
         return None
     ops, rows = case.ops, region.rows
     work = (ops.end_ns - ops.start_ns)[rows]
@@ -84,7 +84,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
             "calls": case.calls_evidence(launches[launches >= 0]),
             "examples": case.operation_examples(rows[ordered], held),
         },
-        saving_ns=region.potential_ns,
+        saving_ns=region.unhidden_ns,
     )
 
 

@@ -137,6 +137,19 @@ def measured_phases() -> Program:
     return program
 
 
+def phases_without_ranges() -> Program:
+    """The same a dozen times, with nothing in the trace that says so."""
+    program = Program()
+    for _ in range(12):
+        for op_class in ("h2d", "d2h"):
+            for stream in (1, 2, 3):
+                program.copy(op_class, stream, MS)
+            program.wait(1)
+            program.wait(2)
+            program.wait(3)
+    return program
+
+
 def kernels_that_are_waited_for() -> Program:
     """A solver that looks at its residual; there is nothing to overlap."""
     program = Program()
@@ -154,6 +167,7 @@ HEALTHY = (
     three_streams_in_order,
     double_buffer_with_waits,
     measured_phases,
+    phases_without_ranges,
     kernels_that_are_waited_for,
 )
 

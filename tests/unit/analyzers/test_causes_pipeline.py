@@ -261,15 +261,22 @@ def test_a_cause_in_an_inner_range_is_told_of_the_inner_range() -> None:
 
 
 def test_without_ranges_it_is_told_of_the_device() -> None:
+    finding = only(without_ranges(chunks=16), "host-sync")
+
+    assert (finding.range, finding.device, finding.process) == (None, 0, 100)
+
+
+def test_a_few_waits_without_ranges_may_end_parts_of_the_program() -> None:
+    assert findings(without_ranges(chunks=8), *PIPELINE) == []
+
+
+def without_ranges(chunks: int) -> Program:
     program = Program()
-    for chunk in range(CHUNKS):
+    for chunk in range(chunks):
         program.copy("h2d", 1 + chunk % 4, MS)
         program.kernel(1 + chunk % 4, MS)
         program.wait(1 + chunk % 4)
-
-    finding = only(program, "host-sync")
-
-    assert (finding.range, finding.device, finding.process) == (None, 0, 100)
+    return program
 
 
 def test_instances_are_summed_into_one_finding() -> None:
