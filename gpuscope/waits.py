@@ -705,6 +705,11 @@ class Region:
         return max(0, self.span_ns - self.bound_ns - int(rest / self.chunks))
 
 
+def _asked(options: Options) -> tuple[object, ...]:
+    """Return the options that a case depends on."""
+    return options.ranges, options.domains, options.window_ns, options.attribute
+
+
 class Case:
     """One trace as the causes see it; :meth:`of` keeps the last one, which all analyzers share."""
 
@@ -724,10 +729,10 @@ class Case:
 
     @classmethod
     def of(cls, trace: Trace, options: Options) -> Case:
-        """Return the case of `trace`, the same object while the same two objects are given."""
+        """Return the case of `trace`, the same object while the same trace and ranges are asked."""
         with cls._lock:
             last = cls._last
-            if last is None or last.trace is not trace or last.options is not options:
+            if last is None or last.trace is not trace or _asked(last.options) != _asked(options):
                 cls._last = last = cls(trace, options)
             return last
 
