@@ -28,7 +28,7 @@ def next_view(
     session: Session,
     view: View,
     trigger: str | Mapping[str, Any],
-    picked: str,
+    picked: int,
     drawn: Mapping[str, Any] | None,
 ) -> View:
     """Return the view after an action.
@@ -44,13 +44,13 @@ def next_view(
     """
     if isinstance(trigger, Mapping):
         if trigger["type"] == "card":
-            return session.fit(str(trigger["range"]))
+            return session.fit(int(trigger["range"]))
         finding = session.analysis.findings[int(trigger["number"])]
         return session.finding_window(finding) or view
     if trigger == "range":
         return session.fit(picked)
     if trigger == "fit":
-        return session.fit(view.range_name)
+        return session.fit(view.range_number)
     if trigger == "timeline":
         return _dragged(session, view, drawn or {})
     moves = {
@@ -65,14 +65,14 @@ def next_view(
 def _dragged(session: Session, view: View, drawn: Mapping[str, Any]) -> View:
     """Read the axis that Plotly reports; anything else leaves the view."""
     if drawn.get("xaxis.autorange"):
-        return session.fit(view.range_name)
+        return session.fit(view.range_number)
     try:
         low, high = float(drawn["xaxis.range[0]"]), float(drawn["xaxis.range[1]"])
     except (KeyError, TypeError, ValueError):
         return view
     origin = session.timeline.low_ns
     return session.clamp(
-        View(origin + round(low * NS_PER_MS), origin + round(high * NS_PER_MS), view.range_name)
+        View(origin + round(low * NS_PER_MS), origin + round(high * NS_PER_MS), view.range_number)
     )
 
 
@@ -119,19 +119,14 @@ def register(app: Dash, session: Session) -> None:
         State("address", "search"),
     )
     def _move(*values: Any) -> tuple[Any, Any, Any]:
-        picked, drawn, data, query = values[-6], values[-5], values[-2], values[-1]
-        if data is None:  # the page has just been opened
-            view = view_from_query(query, session)
-        else:
-            before = View.from_json(data)
-            trigger = ctx.triggered_id
-            if trigger is None:
-                return no_update, no_update, no_update
-            view = next_view(session, before, trigger, str(picked), drawn)
-            if view == before:
-                return no_update, no_update, no_update
-        value = no_update if view.range_name == picked else view.range_name
-        return view.to_json(), view_to_query(view, session.timeline.low_ns), value
+        picked, drawn, data, query = int(values[-6]), values[-5], values[-2], values[-1]
+        view = before = view_from_query(query, session) if data is None else View.from_json(data)
+        if ctx.triggered_id is not None:
+            view = next_view(session, before, ctx.triggered_id, picked, drawn)
+        if data is not None and view == before:
+            return no_update, no_update, no_update
+        value = no_update if view.range_number == picked else view.range_number
+        return view.to_json(), view_to_query(view, session), value
 
     @app.callback(
         Output("timeline", "figure"),

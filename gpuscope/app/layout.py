@@ -120,7 +120,7 @@ def _notes(session: Session) -> list[Any]:
         notes.append(f"{trace.damaged} damaged rows were left out.")
     if trace.lost_records:
         notes.append(f"About {trace.lost_records} GPU records were lost while recording.")
-    if not session.range_names() and session.timeline.lanes:
+    if not session.range_names and session.timeline.lanes:
         notes.append(
             "No NVTX range launched work here, so there are figures of the whole trace only: "
             "annotate the program with NVTX ranges and record with -t cuda,nvtx."
@@ -157,10 +157,10 @@ def _range_card(session: Session, entry: RangeResult) -> Any:
     several = len(session.analysis.devices) > 1
     times = f"{entry.instances} instances" if entry.instances > 1 else "1 instance"
     where = f"GPU {entry.device} · {times}" if several else times
-    return _card(entry.name, where, entry.scope, entry.name)
+    return _card(entry.name, where, entry.scope, session.range_names.index(entry.name))
 
 
-def _card(name: str, where: str, scope: Scope, picks: str) -> Any:
+def _card(name: str, where: str, scope: Scope, picks: int) -> Any:
     pairs = [pair for pair in scope.pairs if pair.verdict != "immaterial"]
     immaterial = len(scope.pairs) - len(pairs)
     gain = (
@@ -223,8 +223,11 @@ def _timeline_panel(session: Session) -> Any:
         ("move-right", "→", "Move right (D)"),
         ("fit", "Fit", "Fit the trace or the range (F)"),
     ]
-    options = [{"label": "whole trace", "value": WHOLE}]
-    options += [{"label": plain(name, 80), "value": name} for name in session.range_names()]
+    options: list[Any] = [{"label": "whole trace", "value": WHOLE}]
+    options += [
+        {"label": plain(name, 80), "value": number}
+        for number, name in enumerate(session.range_names)
+    ]
     return html.Section(
         [
             html.Div(

@@ -28,8 +28,10 @@ _FIT_MARGIN = 0.02
 FRAME_PREFIX = "gs:"
 """What the names of the ranges begin with that frame a benchmark's passes."""
 _LIBRARY_DOMAINS = {"NCCL", "MPI"}
-WHOLE = ""
-"""Value of the range picker for the whole trace."""
+WHOLE = -1
+"""Number of the whole trace among the ranges."""
+_LONGEST_NAME = 200
+"""A longer name goes into the address as its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class View:
 
     low_ns: int
     high_ns: int
-    range_name: str = WHOLE
+    range_number: int = WHOLE
+    """Position in :meth:`Session.range_names`; names can be too long to send about."""
 
     def zoomed(self, factor: float) -> View:
         """Return the view scaled around its middle."""
@@ -53,12 +56,12 @@ class View:
 
     def to_json(self) -> dict[str, Any]:
         """Return the view for the page's store; times as text, beyond the page's integers."""
-        return {"low": str(self.low_ns), "high": str(self.high_ns), "range": self.range_name}
+        return {"low": str(self.low_ns), "high": str(self.high_ns), "range": self.range_number}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> View:
         """Read what :meth:`to_json` wrote."""
-        return cls(int(data["low"]), int(data["high"]), str(data["range"]))
+        return cls(int(data["low"]), int(data["high"]), int(data["range"]))
 
 
 class Session:
@@ -70,6 +73,8 @@ class Session:
         self.timeline = Timeline(trace)
         self.analysis: Analysis = api.analyze_trace(trace, Options(ratio_limits=limits))
         self.ranges = self._ranked_ranges()
+        self.range_names = self._names()
+        """Names for the range picker, each once, the best ones first."""
         self._lock = threading.Lock()
         self._window = lru_cache(maxsize=64)(self._measure_window)
 
@@ -99,18 +104,19 @@ class Session:
         peers = [entry for entry in self.ranges if self._rank[entry.name] <= best]
         return tuple(peers[:MAX_CARDS])
 
-    def range_names(self) -> list[str]:
-        """Return the names for the range picker, each once, the best ones first."""
+    def _names(self) -> tuple[str, ...]:
         ranked = [entry.name for entry in self.ranges]
         rest = [entry.name for entry in self.analysis.ranges]
-        return list(dict.fromkeys([*ranked, *rest]))
+        return tuple(dict.fromkeys([*ranked, *rest]))
 
-    def fit(self, range_name: str = WHOLE) -> View:
+    def fit(self, range_number: int = WHOLE) -> View:
         """Return the view that shows the whole trace, or all instances of a range."""
-        window = self.timeline.range_window(range_name) if range_name else None
+        window = None
+        if 0 <= range_number < len(self.range_names):
+            window = self.timeline.range_window(self.range_names[range_number])
         low, high = window or (self.timeline.low_ns, self.timeline.high_ns)
         margin = max(1, round((high - low) * _FIT_MARGIN))
-        return View(low - margin, high + margin, range_name if window else WHOLE)
+        return View(low - margin, high + margin, range_number if window else WHOLE)
 
     def clamp(self, view: View) -> View:
         """Keep a view within reach of the trace, and its width above MIN_VIEW_NS."""
@@ -126,13 +132,14 @@ class Session:
         A range that is shown whole gives the figures of the range; any other view those of its
         window.
         """
-        if view == self.fit(view.range_name):
-            if view.range_name == WHOLE:
+        if view == self.fit(view.range_number):
+            if view.range_number == WHOLE:
                 return "Whole trace", {d.device: d.scope for d in self.analysis.devices}
-            entries = self.analysis.ranges_named(view.range_name)
+            name = self.range_names[view.range_number]
+            entries = self.analysis.ranges_named(name)
             count = max(entry.instances for entry in entries)
             times = f", {count} instances" if count > 1 else ""
-            return f"Range {view.range_name}{times}", {e.device: e.scope for e in entries}
+            return f"Range {name}{times}", {e.device: e.scope for e in entries}
         with self._lock:
             return "Visible window", self._window(view.low_ns, view.high_ns)
 
@@ -151,20 +158,26 @@ class Session:
         return self.clamp(View(low - margin, high + margin))
 
 
-def view_to_query(view: View, origin_ns: int) -> str:
+def view_to_query(view: View, session: Session) -> str:
     """Write a view as the query of the page's address, times in ns from the first operation."""
-    fields = {"from": view.low_ns - origin_ns, "to": view.high_ns - origin_ns}
-    query = urllib.parse.urlencode(
-        {**fields, **({"range": view.range_name} if view.range_name else {})}
-    )
-    return f"?{query}"
+    origin = session.timeline.low_ns
+    fields: dict[str, Any] = {"from": view.low_ns - origin, "to": view.high_ns - origin}
+    if view.range_number != WHOLE:
+        name = session.range_names[view.range_number]
+        fields["range"] = name if len(name) <= _LONGEST_NAME else f"#{view.range_number}"
+    return f"?{urllib.parse.urlencode(fields)}"
 
 
 def view_from_query(query: str | None, session: Session) -> View:
     """Read what :func:`view_to_query` wrote; anything else gives the whole trace."""
     fields = urllib.parse.parse_qs((query or "").lstrip("?"))
-    name = fields.get("range", [WHOLE])[0]
-    fitted = session.fit(name if name in session.range_names() else WHOLE)
+    name = fields.get("range", [""])[0]
+    number = WHOLE
+    if name in session.range_names:
+        number = session.range_names.index(name)
+    elif name.startswith("#") and name[1:].isdecimal():
+        number = int(name[1:])
+    fitted = session.fit(number)
     origin = session.timeline.low_ns
     try:
         low, high = (int(fields[key][0]) + origin for key in ("from", "to"))
