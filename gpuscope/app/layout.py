@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dash import dcc, html
 
 from gpuscope.app.state import WHOLE, Session
-from gpuscope.model.result import Finding, PairFigures, RangeResult, Scope
+from gpuscope.model.result import Finding, RangeResult, Scope
+from gpuscope.report.rows import abstentions
 from gpuscope.units import format_ns, format_ratio
 
 VERDICT_MARKS = {
@@ -157,10 +159,12 @@ def _range_card(session: Session, entry: RangeResult) -> Any:
     several = len(session.analysis.devices) > 1
     times = f"{entry.instances} instances" if entry.instances > 1 else "1 instance"
     where = f"GPU {entry.device} · {times}" if several else times
-    return _card(entry.name, where, entry.scope, session.range_names.index(entry.name))
+    links = [_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in entry.link_pairs]
+    number = session.range_names.index(entry.name)
+    return _card(entry.name, where, entry.scope, number, links)
 
 
-def _card(name: str, where: str, scope: Scope, picks: int) -> Any:
+def _card(name: str, where: str, scope: Scope, picks: int, links: Sequence[Any] = ()) -> Any:
     pairs = [pair for pair in scope.pairs if pair.verdict != "immaterial"]
     immaterial = len(scope.pairs) - len(pairs)
     gain = (
@@ -181,7 +185,8 @@ def _card(name: str, where: str, scope: Scope, picks: int) -> Any:
                 [html.Span(f"span {format_ns(scope.span_ns)}"), *gain],
                 className="sums",
             ),
-            *[_pair_row(pair) for pair in pairs],
+            *[_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in pairs],
+            *links,
             *(
                 [html.P(f"{immaterial} more pairs, too small to matter", className="where")]
                 if immaterial
@@ -195,23 +200,21 @@ def _card(name: str, where: str, scope: Scope, picks: int) -> Any:
     )
 
 
-def _pair_row(pair: PairFigures) -> Any:
-    width = 100 * (pair.overlap_ratio or 0.0)
+def _row(name: str, ratio: float | None, verdict: str, reason: str) -> Any:
+    """Return the line of a pair of classes or links."""
+    width = 100 * (ratio or 0.0)
     return html.Div(
         [
-            html.Span(f"{pair.a} ∩ {pair.b}", className="pair"),
+            html.Span(name, className="pair"),
             html.Span(
-                html.Span(style={"width": f"{width:.1f}%"}, className=f"fill {pair.verdict}"),
+                html.Span(style={"width": f"{width:.1f}%"}, className=f"fill {verdict}"),
                 className="bar",
             ),
-            html.Span(format_ratio(pair.overlap_ratio), className="ratio"),
-            html.Span(
-                f"{VERDICT_MARKS[pair.verdict]} {pair.verdict}",
-                className=f"verdict {pair.verdict}",
-            ),
+            html.Span(format_ratio(ratio), className="ratio"),
+            html.Span(f"{VERDICT_MARKS[verdict]} {verdict}", className=f"verdict {verdict}"),
         ],
         className="row",
-        title=plain(pair.reason, 200),
+        title=plain(reason, 200),
     )
 
 
@@ -303,10 +306,7 @@ def _findings_panel(session: Session) -> Any:
     ]
     if not findings:
         body = [html.P("No cause was found that would explain lost overlap.", className="where")]
-    body += [
-        html.P(f"{gone.analyzer} could not look: {gone.reason}", className="where")
-        for gone in session.analysis.abstained
-    ]
+    body += [html.P(text, className="where") for text in abstentions(session.analysis)]
     return html.Section(
         [html.Div(html.H2("Why not more"), className="bar-top"), *body], className="panel findings"
     )

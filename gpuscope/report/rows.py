@@ -109,3 +109,18 @@ def _pair_values(pair: PairFigures) -> tuple[object, ...]:
         pair.verdict,
         pair.reason,
     )
+
+
+_NAMED = 3
+
+
+def abstentions(analysis: Analysis) -> list[str]:
+    """Say which analyzers could not look, one sentence a reason."""
+    by_reason: dict[str, list[str]] = {}
+    for gone in analysis.abstained:
+        by_reason.setdefault(gone.reason, []).append(gone.analyzer)
+    sentences = []
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        sentences.append(f"{', '.join(names[:_NAMED])}{more} could not look: {reason}")
+    return sentences

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuscope.model.result import Analysis, Finding, Judgement, PairFigures, Scope
-from gpuscope.report.rows import WHOLE_TRACE, ScopeRow, scope_rows, top_rows
+from gpuscope.report.rows import WHOLE_TRACE, ScopeRow, abstentions, scope_rows, top_rows
 from gpuscope.units import format_ns, format_ratio
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _notes(analysis: Analysis) -> list[str]:
         notes.append(f"{trace.damaged} damaged rows were left out")
     if trace.lost_records:
         notes.append(f"about {trace.lost_records} GPU records were lost while recording")
-    notes.extend(f"{gone.analyzer} could not look: {gone.reason}" for gone in analysis.abstained)
+    notes.extend(abstentions(analysis))
     return notes
 
 
