@@ -73,18 +73,27 @@ def open_trace(
     MissingError
         A report must be exported and no Nsight Systems is there, or only an older one.
     """
+    return read_export(
+        find_export(path), rules, None if analyzers is None else tables_for(analyzers)
+    )
+
+
+def find_export(path: Path) -> Path:
+    """Return the SQLite export of the trace that `path` names, made first if need be.
+
+    Raises
+    ------
+    TraceError, MissingError
+        As :func:`open_trace`.
+    """
     path = find_trace(path)
-    if path.suffix == REPORT_SUFFIX and path.is_file():
-        path = _exported(path)
-    return read_export(path, rules, None if analyzers is None else tables_for(analyzers))
-
-
-def _exported(report: Path) -> Path:
+    if path.suffix != REPORT_SUFFIX or not path.is_file():
+        return path
     from gpuscope.recording import nsys
 
-    target = cache.export_path(report)
+    target = cache.export_path(path)
     if not target.exists():
-        nsys.export(report, target)
+        nsys.export(path, target)
     return target
 
 

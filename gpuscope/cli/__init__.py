@@ -23,6 +23,7 @@ COMMANDS = (
     ("analyze", "measure the overlap in a trace"),
     ("view", "show a trace or a run in the browser"),
     ("demo", "show a shipped trace in the browser: no GPU needed"),
+    ("anonymize", "copy a trace without anything private, to hand it out"),
     ("list", "list the benchmarks and the analyzers"),
     ("doctor", "check what gpuscope needs on this machine, and how to get it"),
 )

@@ -1,7 +1,7 @@
 """Show a trace that is shipped with gpuscope in the browser: no GPU needed.
 
-The default is the classic experiment, recorded on an H200: the same chunks copied, computed and
-copied back, once one after the other and once on several streams.
+The default is the classic experiment, which `gpuscope run --nsys streams` recorded on an H200: the
+same chunks copied, computed on and copied back, once one after the other and once on four streams.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 
 from gpuscope.cli._options import add_page_options
 
-DEFAULT_TRACE = "streams"
+DEFAULT_TRACE = "streams_run"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -115,6 +115,11 @@ class Database:
         with self._sentences():
             return self._connection.execute(sql, parameters).fetchall()
 
+    def iterate(self, sql: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query on a large table."""
+        with self._sentences():
+            yield from self._connection.execute(sql)
+
     def records(self, table: str, *names: str) -> list[dict[str, Any]]:
         """Return the rows of a small table as dicts; absent tables and columns give no keys."""
         if table not in self.tables:

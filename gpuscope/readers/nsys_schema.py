@@ -196,27 +196,36 @@ COPY_KIND_CLASS = {
 }
 """CUPTI's copy kinds to classes; what more it takes (peers, prefetches) the reader decides."""
 
-ENVIRONMENT_ALLOWED = (
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "CUDA_MODULE_LOADING",
-    "CUDA_LAUNCH_BLOCKING",
-    "NCCL_ALGO",
-    "NCCL_PROTO",
-    "NCCL_MAX_NCHANNELS",
-    "NCCL_MIN_NCHANNELS",
-    "NCCL_MAX_CTAS",
-    "NCCL_MIN_CTAS",
-    "NCCL_NVLS_ENABLE",
-    "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_SIZE",
-    "PMI_RANK",
-    "PMI_SIZE",
-    "SLURM_PROCID",
-    "SLURM_NTASKS",
-    "RANK",
-    "WORLD_SIZE",
+_NUMBER = r"-?\d{1,9}"
+_ALGORITHMS = (
+    r"(?:[,;:^]|ring|tree|collnet(?:direct|chain)?|nvls(?:tree)?|pat"
+    r"|all(?:reduce|gather)|broadcast|reduce(?:scatter)?)+"
 )
-"""The only environment variables ever taken from a report: numbers and names of algorithms."""
+
+ENVIRONMENT_ALLOWED = {
+    "CUDA_DEVICE_MAX_CONNECTIONS": _NUMBER,
+    "CUDA_MODULE_LOADING": "eager|lazy|default",
+    "CUDA_LAUNCH_BLOCKING": _NUMBER,
+    "NCCL_ALGO": _ALGORITHMS,
+    "NCCL_PROTO": r"(?:[,;:^]|ll|ll128|simple|all(?:reduce|gather)|broadcast|reduce(?:scatter)?)+",
+    "NCCL_MAX_NCHANNELS": _NUMBER,
+    "NCCL_MIN_NCHANNELS": _NUMBER,
+    "NCCL_MAX_CTAS": _NUMBER,
+    "NCCL_MIN_CTAS": _NUMBER,
+    "NCCL_NVLS_ENABLE": _NUMBER,
+    "OMPI_COMM_WORLD_RANK": _NUMBER,
+    "OMPI_COMM_WORLD_SIZE": _NUMBER,
+    "PMI_RANK": _NUMBER,
+    "PMI_SIZE": _NUMBER,
+    "SLURM_PROCID": _NUMBER,
+    "SLURM_NTASKS": _NUMBER,
+    "RANK": _NUMBER,
+    "WORLD_SIZE": _NUMBER,
+}
+"""The only environment variables ever taken from a report, and what their values must look like.
+
+Numbers and names of algorithms, in any case; a variable with any other value is not taken.
+"""
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 """Variables that give the MPI rank, best first."""

@@ -49,7 +49,11 @@ _LAUNCH_CALL = re.compile(r"cu(da)?Launch(Cooperative)?Kernel(Ex|ExC|_ptsz)*(_v\
 _CAPTURE_BEGIN = re.compile(r"cu(da)?StreamBeginCapture")
 _CAPTURE_END = re.compile(r"cu(da)?StreamEndCapture")
 _VARIABLE = re.compile(rf"\b({'|'.join(schema.ENVIRONMENT_ALLOWED)})=([\w.,:^-]{{0,64}})")
-_MPI_RANK_THREAD = re.compile(r"MPI Rank (\d+)")
+MPI_RANK_THREAD = re.compile(r"MPI Rank (\d+)")
+"""Name of a thread that gives the MPI rank of its process."""
+
+METADATA = ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE")
+"""Tables of names and values that say which version captured and exported."""
 
 _LARGE_LOOKUP = 1 << 26
 """Largest table, in entries, that a direct lookup may take."""
@@ -564,7 +568,7 @@ class _Assembly:
     def _versions(self) -> tuple[str | None, str | None]:
         """Return (version of the tool, version of the schema), None where not written down."""
         facts: dict[str, str] = {}
-        for table in ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE"):
+        for table in METADATA:
             for record in self.database.records(table, "name", "value"):
                 facts[str(record.get("name"))] = str(record.get("value"))
         tool = next(
@@ -589,21 +593,17 @@ class _Assembly:
         for table in ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV"):
             for record in self.database.records(table, "name", "value"):
                 name, value = str(record.get("name")), str(record.get("value"))
-                bare = name.rsplit(":", 1)[-1]
-                if bare in schema.ENVIRONMENT_ALLOWED:
-                    found.setdefault(bare, value[:64])
-                for variable, setting in _VARIABLE.findall(value):
-                    found.setdefault(variable, setting)
+                for variable, setting in (
+                    (name.rsplit(":", 1)[-1], value),
+                    *_VARIABLE.findall(value),
+                ):
+                    allowed = schema.ENVIRONMENT_ALLOWED.get(variable)
+                    if allowed and re.fullmatch(allowed, setting, re.IGNORECASE):
+                        found.setdefault(variable, setting)
         return found
 
     def _threads(self) -> tuple[Thread, ...]:
-        names: dict[int, str] = {}
-        texts = self.database.records("ThreadNames", "nameId", "globalTid")
-        ids = np.array([r["nameId"] for r in texts if isinstance(r.get("nameId"), int)], np.int64)
-        by_id = self.database.strings("StringIds", ids)
-        for record in texts:
-            if isinstance(record.get("globalTid"), int) and record.get("nameId") in by_id:
-                names[record["globalTid"]] = by_id[record["nameId"]]
+        names = {thread: name for _, thread, name in thread_names(self.database)}
         return tuple(
             Thread(
                 process=process,
@@ -626,7 +626,7 @@ class _Assembly:
             for record in self.database.records("MPI_RANKS", "globalTid", "rank")
         }
         for thread in threads:
-            match = _MPI_RANK_THREAD.fullmatch(thread.name or "")
+            match = MPI_RANK_THREAD.fullmatch(thread.name or "")
             if match:
                 ranks.setdefault(self.processes.keys[thread.process][0], int(match[1]))
         if len(self.processes.keys) == 1 and not ranks:
@@ -691,6 +691,17 @@ class _Assembly:
             known_priority, kind = facts.get((pid, context, number), (None, None))
             streams.append(Stream(process, device, context, number, known_priority, kind))
         return tuple(streams)
+
+
+def thread_names(database: Database) -> list[tuple[int, int, str]]:
+    """Return (id of the text, globalTid, name) of the threads that have a name."""
+    rows = [
+        (record["nameId"], record["globalTid"])
+        for record in database.records("ThreadNames", "nameId", "globalTid")
+        if isinstance(record.get("nameId"), int) and isinstance(record.get("globalTid"), int)
+    ]
+    texts = database.strings("StringIds", np.array([key for key, _ in rows], np.int64))
+    return [(key, thread, texts[key]) for key, thread in rows if key in texts]
 
 
 def _tuples(table: Columns | None) -> list[tuple[int, ...]]:
