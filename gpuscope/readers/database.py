@@ -168,7 +168,7 @@ class Database:
         )
         with self._sentences():
             columns = self._fetch_compiled(query, table, spec.where)
-            if columns is None:
+            if columns is None and not self._holds_fractions(table, chosen.values()):
                 where = f" WHERE {spec.where}" if spec.where else ""
                 columns = self._fetch_rows(f"SELECT {query} FROM {_quoted(table)}{where}", chosen)
             if columns is None:
@@ -215,6 +215,12 @@ class Database:
             columns[name] = np.concatenate([_as_array(chunk) for chunk in column.chunks])
             data = data.remove_column(0)
         return columns
+
+    def _holds_fractions(self, table: str, sources: Iterable[str | None]) -> bool:
+        """Whether a column holds a fraction, which NumPy would silently cut to an integer."""
+        tests = " OR ".join(f"typeof({_quoted(source)}) = 'real'" for source in sources if source)
+        query = f"SELECT EXISTS (SELECT 1 FROM {_quoted(table)} WHERE {tests})"
+        return bool(self._connection.execute(query).fetchone()[0])
 
     def _fetch_rows(self, sql: str, names: Iterable[str]) -> dict[str, Int64] | None:
         """Read row by row; None where a value is no integer."""
