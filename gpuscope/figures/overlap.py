@@ -11,8 +11,8 @@ from gpuscope.model.result import Scope
 from gpuscope.units import format_ns, format_ratio
 
 _CELL_PX = 62
-_SMALLEST_LABEL = 0.09
-"""Parts under this share of the span carry no label."""
+_LETTER_SHARE = 0.0125
+"""Width of a letter as a share of the bar: a part too narrow for its label carries none."""
 
 
 def matrix_figure(scope: Scope, theme: Theme) -> go.Figure:
@@ -89,6 +89,7 @@ def partition_figure(scope: Scope, theme: Theme) -> go.Figure:
     for part in scope.partition:
         label = " + ".join(part.classes) or "idle"
         share = part.ns / span
+        text = f"{label} {100 * share:.0f} %"
         figure.add_trace(
             go.Bar(
                 orientation="h",
@@ -96,7 +97,7 @@ def partition_figure(scope: Scope, theme: Theme) -> go.Figure:
                 y=[""],
                 name=label,
                 marker=_paint(part.classes, theme),
-                text=[f"{label} {100 * share:.0f} %" if share > _SMALLEST_LABEL else ""],
+                text=[text if share > _LETTER_SHARE * len(text) else ""],
                 textposition="inside",
                 insidetextanchor="middle",
                 textangle=0,

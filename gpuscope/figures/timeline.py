@@ -63,8 +63,8 @@ class Timeline:
         self._operations = operations
         self._ranges = project_ranges(trace)
         self.lanes: list[Lane] = []
-        self._place_lanes(operations)
         shown = np.flatnonzero(operations.op_class != CODE["gate"])
+        self._place_lanes(operations.take(shown))
         stream = operations.stream[shown]
         lane_of_stream = np.zeros(len(trace.streams) + 1, np.int32)
         for number, place in self._lane_of_stream.items():

@@ -204,8 +204,8 @@ def _render_judgement(judgement: Judgement, console: Console) -> None:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="expected", title_justify="left")
-    for name in ("range", "pair", "must be", "is", "limit", "of it reached", ""):
-        table.add_column(name)
+    for name in ("range", "pair", "must be", "is", "limit", "reached", ""):
+        table.add_column(name, no_wrap=name != "is")
     marks = {True: Text("met", "green"), False: Text("NOT MET", "bold red")}
     for row in judgement.rows:
         table.add_row(
