@@ -73,9 +73,10 @@ def open_trace(
     MissingError
         A report must be exported and no Nsight Systems is there, or only an older one.
     """
-    return read_export(
-        find_export(path), rules, None if analyzers is None else tables_for(analyzers)
-    )
+    tables = None if analyzers is None else tables_for(analyzers)
+    trace = read_export(find_export(path), rules, tables)
+    # What was read may be a cached export: the trace is named as the user named it.
+    return dataclasses.replace(trace, path=str(find_trace(path)))
 
 
 def find_export(path: Path) -> Path:

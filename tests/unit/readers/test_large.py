@@ -1,0 +1,75 @@
+"""Tables large enough for the compiled reader give the same trace as row by row."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuscope.model.tables import Table
+from gpuscope.model.trace import Trace
+from gpuscope.readers import database, open_trace
+from tests.perf.make_export import write
+
+OPERATIONS = 6_000
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    path = tmp_path / "a b%20c.sqlite"
+    write(str(path), OPERATIONS)
+    return path
+
+
+def tables(trace: Trace) -> dict[str, Table]:
+    found = {"operations": trace.operations, "api": trace.api, "ranges": trace.ranges}
+    return {name: table for name, table in found.items() if table is not None}
+
+
+def test_both_readers_agree(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tables(open_trace(export))
+    monkeypatch.setattr(database, "_LARGE_ROWS", 100)
+    used = []
+    compiled = database.Database._fetch_compiled
+
+    def watched(self: database.Database, query: str, table: str, condition: str) -> object:
+        columns = compiled(self, query, table, condition)
+        used.append(columns is not None)
+        return columns
+
+    monkeypatch.setattr(database.Database, "_fetch_compiled", watched)
+    fast = tables(open_trace(export))
+    assert any(used)
+    assert set(fast) == set(slow) == {"operations", "api", "ranges"}
+    for name, table in slow.items():
+        for column, values in table.columns().items():
+            np.testing.assert_array_equal(fast[name].columns()[column], values, f"{name}.{column}")
+    assert len(slow["operations"]) == OPERATIONS
+
+
+@pytest.mark.parametrize("value", ["'text'", "1.5", "x'ff'"])
+def test_what_the_compiled_reader_cannot_read_is_left_to_the_careful_path(
+    value: str, export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = sqlite3.connect(export)
+    connection.execute(f"UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET start = {value} WHERE rowid = 700")
+    connection.commit()
+    connection.close()
+    monkeypatch.setattr(database, "_LARGE_ROWS", 100)
+    trace = open_trace(export)
+    assert trace.operations is not None
+    assert len(trace.operations) == OPERATIONS - 1
+    assert sum(trace.damaged.values()) == 1
+
+
+def test_without_the_compiled_reader_sqlite3_reads(
+    export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_LARGE_ROWS", 100)
+    monkeypatch.setitem(sys.modules, "connectorx", None)
+    trace = open_trace(export)
+    assert trace.operations is not None
+    assert len(trace.operations) == OPERATIONS
