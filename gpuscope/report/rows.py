@@ -116,6 +116,9 @@ _NAMED = 3
 
 def abstentions(analysis: Analysis) -> list[str]:
     """Say which analyzers could not look, one sentence a reason."""
+    if not analysis.devices and analysis.abstained:
+        reason = min((gone.reason for gone in analysis.abstained), key=len)
+        return [f"nothing could be measured: {reason}"]
     by_reason: dict[str, list[str]] = {}
     for gone in analysis.abstained:
         by_reason.setdefault(gone.reason, []).append(gone.analyzer)
