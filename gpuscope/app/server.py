@@ -122,12 +122,8 @@ def serve(
     say(f"Serving {session.trace.path} at {address} (Ctrl-C to stop)")
     if browser:
         threading.Thread(target=_open_browser, args=(address, say), daemon=True).start()
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        say("Stopped.")
-    finally:
-        server.server_close()
+    server.serve_forever()  # until Ctrl-C, which it takes for the end
+    say("Stopped.")
 
 
 def _open_browser(address: str, say: Callable[[str], None]) -> None:
