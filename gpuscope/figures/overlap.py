@@ -18,9 +18,11 @@ _LETTER_SHARE = 0.0125
 def matrix_figure(scope: Scope, theme: Theme) -> go.Figure:
     """Draw the overlap matrix: the colour is overlap / min(busy, busy), the text also the time.
 
-    The diagonal holds each class's busy time.
+    The diagonal holds each class's busy time. Fewer than two classes have no matrix.
     """
     names = [name for name in scope.classes if scope.classes[name].busy_ns]
+    if len(names) < 2:
+        return empty_figure()
     ratios: list[list[float | None]] = []
     texts: list[list[str]] = []
     for a in names:
@@ -120,6 +122,20 @@ def partition_figure(scope: Scope, theme: Theme) -> go.Figure:
         yaxis=axis,
     )
     return figure
+
+
+def empty_figure() -> go.Figure:
+    """Return a figure of nothing, transparent and flat."""
+    axis = {"visible": False, "fixedrange": True}
+    return go.Figure(
+        layout={
+            "height": 60,
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "xaxis": axis,
+            "yaxis": axis,
+        }
+    )
 
 
 def _paint(classes: tuple[str, ...], theme: Theme) -> dict[str, Any]:
