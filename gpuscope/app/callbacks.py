@@ -17,7 +17,7 @@ from gpuscope.app.state import (
     view_from_query,
     view_to_query,
 )
-from gpuscope.figures.overlap import matrix_figure, partition_figure
+from gpuscope.figures.overlap import empty_figure, matrix_figure, partition_figure
 from gpuscope.figures.palette import theme as theme_of
 from gpuscope.units import NS_PER_MS
 
@@ -36,11 +36,11 @@ def next_view(
     Parameters
     ----------
     trigger
-        Id of what was used: a button, the range picker, a card, a finding, or the timeline.
+        Id of what was used: a button, the range picker, a card, a finding, or ``dragged``.
     picked
         Value of the range picker.
     drawn
-        What the timeline reports of a zoom or pan by mouse.
+        The ends of the time axis in ms, ``low`` and ``high``, after a zoom or pan by mouse.
     """
     if isinstance(trigger, Mapping):
         if trigger["type"] == "card":
@@ -51,7 +51,7 @@ def next_view(
         return session.fit(picked)
     if trigger == "fit":
         return session.fit(view.range_number)
-    if trigger == "timeline":
+    if trigger == "dragged":
         return _dragged(session, view, drawn or {})
     moves = {
         "zoom-in": lambda: view.zoomed(ZOOM_FACTOR),
@@ -63,46 +63,51 @@ def next_view(
 
 
 def _dragged(session: Session, view: View, drawn: Mapping[str, Any]) -> View:
-    """Read the axis that Plotly reports; anything else leaves the view."""
-    if drawn.get("xaxis.autorange"):
-        return session.fit(view.range_number)
-    try:
-        low, high = float(drawn["xaxis.range[0]"]), float(drawn["xaxis.range[1]"])
-    except (KeyError, TypeError, ValueError):
-        return view
+    """Read the ends of the axis that the page reports; anything else leaves the view."""
     origin = session.timeline.low_ns
-    return session.clamp(
-        View(origin + round(low * NS_PER_MS), origin + round(high * NS_PER_MS), view.range_number)
-    )
+    try:
+        low, high = (origin + round(float(drawn[end]) * NS_PER_MS) for end in ("low", "high"))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return view
+    return session.clamp(View(low, high, view.range_number))
 
 
-def draw(
+def draw_timeline(session: Session, view: View, theme_name: str | None) -> tuple[go.Figure, str]:
+    """Draw the timeline of a view, and say which stretch of time it is."""
+    timeline = session.timeline.figure((view.low_ns, view.high_ns), theme_of(theme_name))
+    return timeline, layout.window_text(session, view.low_ns, view.high_ns)
+
+
+def draw_scope(
     session: Session, view: View, theme_name: str | None, device: int
-) -> tuple[go.Figure, str, str, str, go.Figure, go.Figure]:
-    """Draw everything that depends on the view.
+) -> tuple[str, str, go.Figure, Any, go.Figure]:
+    """Draw the figures of what a view shows of a device, an index into Trace.devices.
 
-    Returns the timeline, the text of the window, the title and the sums of the scope, its partition
-    and its matrix.
+    Returns the title and the sums of the scope, its partition with its legend, and its matrix.
     """
     theme = theme_of(theme_name)
-    timeline = session.timeline.figure((view.low_ns, view.high_ns), theme)
     title, scopes = session.scopes(view)
     scope = scopes.get(device)
-    empty = go.Figure(
-        layout={"height": 60, "xaxis": {"visible": False}, "yaxis": {"visible": False}}
-    )
+    title = layout.plain(title, 80)
+    if scope is None:
+        empty = empty_figure()
+        return title, "nothing ran here in this window", empty, [], empty
     return (
-        timeline,
-        layout.window_text(session, view.low_ns, view.high_ns),
-        layout.plain(title, 80),
+        title,
         layout.sums_text(scope),
-        empty if scope is None else partition_figure(scope, theme),
-        empty if scope is None else matrix_figure(scope, theme),
+        partition_figure(scope, theme),
+        layout.parts(scope, theme),
+        matrix_figure(scope, theme),
     )
 
 
 def register(app: Dash, session: Session) -> None:
     """Connect the page of `session` with what it does."""
+    app.clientside_callback(  # type: ignore[no-untyped-call]  # dash leaves it untyped
+        ClientsideFunction("gpuscope", "theme"),
+        Output("theme", "data"),
+        Input("theme-button", "n_clicks"),
+    )
     if not session.timeline.lanes:
         return
 
@@ -112,40 +117,48 @@ def register(app: Dash, session: Session) -> None:
         Output("range", "value"),
         [Input(name, "n_clicks") for name in BUTTONS],
         Input("range", "value"),
-        Input("timeline", "relayoutData"),
-        Input({"type": "card", "range": ALL, "where": ALL}, "n_clicks"),
+        Input("dragged", "data"),
+        Input({"type": "card", "range": ALL, "device": ALL}, "n_clicks"),
         Input({"type": "finding", "number": ALL}, "n_clicks"),
+        Input("theme", "data"),
         State("view", "data"),
         State("address", "search"),
     )
     def _move(*values: Any) -> tuple[Any, Any, Any]:
-        picked, drawn, data, query = int(values[-6]), values[-5], values[-2], values[-1]
+        *_, picked, drawn, _cards, _findings, theme_name, data, query = values
         view = before = view_from_query(query, session) if data is None else View.from_json(data)
-        if ctx.triggered_id is not None:
-            view = next_view(session, before, ctx.triggered_id, picked, drawn)
+        if data is not None and ctx.triggered_id == "theme":
+            return no_update, view_to_query(view, session, theme_name), no_update
+        if ctx.triggered_id not in (None, "theme"):  # it may be a dict
+            view = next_view(session, before, ctx.triggered_id, int(picked), drawn)
         if data is not None and view == before:
             return no_update, no_update, no_update
         value = no_update if view.range_number == picked else view.range_number
-        return view.to_json(), view_to_query(view, session), value
+        return view.to_json(), view_to_query(view, session, theme_name), value
 
+    # Two callbacks, so that the timeline does not wait for the figures of a large window.
     @app.callback(
         Output("timeline", "figure"),
         Output("window", "children"),
+        Input("view", "data"),
+        Input("theme", "data"),
+    )
+    def _draw(data: Mapping[str, Any] | None, theme_name: str | None) -> Any:
+        return draw_timeline(session, _view(session, data), theme_name)
+
+    @app.callback(
         Output("scope-title", "children"),
         Output("scope-sums", "children"),
         Output("partition", "figure"),
+        Output("parts", "children"),
         Output("matrix", "figure"),
         Input("view", "data"),
         Input("theme", "data"),
         Input("device", "value"),
     )
-    def _draw(data: Mapping[str, Any] | None, theme_name: str | None, device: int) -> Any:
-        view = session.fit() if data is None else View.from_json(data)
-        return draw(session, view, theme_name, int(device))
+    def _measure(data: Mapping[str, Any] | None, theme_name: str | None, device: int) -> Any:
+        return draw_scope(session, _view(session, data), theme_name, int(device))
 
-    app.clientside_callback(  # type: ignore[no-untyped-call]  # dash leaves it untyped
-        ClientsideFunction("gpuscope", "theme"),
-        Output("theme", "data"),
-        Input("theme-button", "n_clicks"),
-        State("theme", "data"),
-    )
+
+def _view(session: Session, data: Mapping[str, Any] | None) -> View:
+    return session.fit() if data is None else View.from_json(data)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dash import dcc, html
 
 from gpuscope.app.state import WHOLE, Session
-from gpuscope.model.result import Finding, RangeResult, Scope
+from gpuscope.figures.palette import Theme
+from gpuscope.model.result import Finding, PairFigures, RangeResult, Scope
 from gpuscope.report.rows import abstentions
 from gpuscope.units import format_ns, format_ratio
 
@@ -26,11 +27,15 @@ VERDICT_MARKS = {
 _GRAPH_CONFIG: Any = {
     "displaylogo": False,
     "scrollZoom": True,
-    "doubleClick": "reset",
+    "doubleClick": False,  # the page fits the view itself
     "displayModeBar": False,
     "showTips": False,
 }
 _STILL_CONFIG: Any = {"displayModeBar": False, "showTips": False}
+
+MAX_PARTS = 8
+"""Parts of a partition that are listed by themselves."""
+_STRIPE_PX = 4
 
 _KEYS = (
     ("W or +", "zoom in"),
@@ -55,7 +60,8 @@ def page(session: Session) -> Any:
         [
             dcc.Location(id="address", refresh=False),
             dcc.Store(id="view"),
-            dcc.Store(id="theme", storage_type="local"),
+            dcc.Store(id="dragged"),
+            dcc.Store(id="theme"),
             _header(session),
             html.Main(
                 [
@@ -77,11 +83,13 @@ def page(session: Session) -> Any:
 
 def _header(session: Session) -> Any:
     trace = session.trace
-    devices = {session.trace.devices[lane.device].number for lane in session.timeline.lanes}
-    names = sorted({d.name for d in trace.devices if d.name is not None and d.number in devices})
+    used = [trace.devices[index] for index in session.timeline.devices]
+    gpus = len({device.hardware for device in used})
+    names = sorted({device.name for device in used if device.name is not None})
     facts = [
-        " + ".join(names) or "GPU of unknown name",
-        f"{len(devices)} GPUs" if len(devices) > 1 else "",
+        plain(" + ".join(names), 80) or "GPU of unknown name",
+        f"{gpus} GPUs" if gpus > 1 else "",
+        f"{len(trace.processes)} processes" if len(trace.processes) > 1 else "",
         f"{session.analysis.trace.operations:,} operations",
         format_ns(trace.duration_ns),
         f"Nsight Systems {trace.tool_version}" if trace.tool_version else "",
@@ -99,7 +107,12 @@ def _header(session: Session) -> Any:
             html.Div(
                 [
                     html.Button(
-                        "?", id="help-button", className="icon", title="Keyboard (?)", n_clicks=0
+                        "?",
+                        id="help-button",
+                        className="icon",
+                        title="Keyboard (?)",
+                        n_clicks=0,
+                        **_aria("Keyboard and mouse help"),
                     ),
                     html.Button(
                         "◐",
@@ -107,6 +120,7 @@ def _header(session: Session) -> Any:
                         className="icon",
                         title="Light or dark (T)",
                         n_clicks=0,
+                        **_aria("Switch between light and dark"),
                     ),
                 ],
                 className="tools",
@@ -150,23 +164,32 @@ def _cards(session: Session) -> list[Any]:
     if session.ranges:
         return [_range_card(session, entry) for entry in session.carded()]
     return [
-        _card(f"GPU {device.device}", "whole trace", device.scope, WHOLE)
-        for device in session.analysis.devices
+        _card(
+            session.timeline.device_label(session.device_of(entry)),
+            "whole trace",
+            entry.scope,
+            {"range": WHOLE, "device": session.device_of(entry)},
+        )
+        for entry in session.analysis.devices
     ]
 
 
 def _range_card(session: Session, entry: RangeResult) -> Any:
     several = len(session.analysis.devices) > 1
     times = f"{entry.instances} instances" if entry.instances > 1 else "1 instance"
-    where = f"GPU {entry.device} · {times}" if several else times
+    device = session.device_of(entry)
+    where = f"{session.timeline.device_label(device)} · {times}" if several else times
     links = [_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in entry.link_pairs]
-    number = session.range_names.index(entry.name)
-    return _card(entry.name, where, entry.scope, number, links)
+    picks = {"range": session.range_names.index(entry.name), "device": device}
+    return _card(entry.name, where, entry.scope, picks, links)
 
 
-def _card(name: str, where: str, scope: Scope, picks: int, links: Sequence[Any] = ()) -> Any:
+def _card(
+    name: str, where: str, scope: Scope, picks: Mapping[str, int], links: Sequence[Any] = ()
+) -> Any:
+    """Return the card of a scope; a click shows the range and the device of `picks`."""
     pairs = [pair for pair in scope.pairs if pair.verdict != "immaterial"]
-    immaterial = len(scope.pairs) - len(pairs)
+    immaterial = [pair for pair in scope.pairs if pair.verdict == "immaterial"]
     gain = (
         []
         if scope.overlap_efficiency is None
@@ -187,17 +210,28 @@ def _card(name: str, where: str, scope: Scope, picks: int, links: Sequence[Any] 
             ),
             *[_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in pairs],
             *links,
-            *(
-                [html.P(f"{immaterial} more pairs, too small to matter", className="where")]
-                if immaterial
-                else []
-            ),
+            *([] if links and not immaterial else _beside(scope, immaterial)),
         ],
         className="card",
-        id={"type": "card", "range": picks, "where": where},
+        id={"type": "card", **picks},
         n_clicks=0,
         title="Show this range",
     )
+
+
+def _beside(scope: Scope, immaterial: Sequence[PairFigures]) -> list[Any]:
+    """Say what has no line of its own: pairs too small to matter, or no pair at all."""
+    if immaterial:
+        count = len(immaterial)
+        words = "1 pair is" if count == 1 else f"{count} pairs are"
+        reasons = " · ".join(f"{p.a} ∩ {p.b}: {p.reason}" for p in immaterial)
+        return [html.P(f"· {words} too small to matter", className="where", title=reasons)]
+    if scope.pairs:
+        return []
+    alone = ", ".join(scope.classes) or "nothing"
+    peak = scope.concurrency.peak
+    streams = f", on up to {peak} streams at once" if peak > 1 else ""
+    return [html.P(f"only {alone} ran{streams}: there is no pair to overlap", className="where")]
 
 
 def _row(name: str, ratio: float | None, verdict: str, reason: str) -> Any:
@@ -212,8 +246,9 @@ def _row(name: str, ratio: float | None, verdict: str, reason: str) -> Any:
             ),
             html.Span(format_ratio(ratio), className="ratio"),
             html.Span(f"{VERDICT_MARKS[verdict]} {verdict}", className=f"verdict {verdict}"),
+            html.Span(plain(reason, 200), className="reason"),
         ],
-        className="row",
+        className=f"row is-{verdict}",
         title=plain(reason, 200),
     )
 
@@ -266,6 +301,8 @@ def _timeline_panel(session: Session) -> Any:
                     responsive=True,
                 ),
                 className="timeline",
+                role="group",
+                **_aria("Timeline: a lane for each stream, NVTX ranges above them"),
             ),
         ],
         className="panel",
@@ -273,7 +310,7 @@ def _timeline_panel(session: Session) -> Any:
 
 
 def _overlap_panel(session: Session) -> Any:
-    devices = sorted({device.device for device in session.analysis.devices})
+    devices = [session.device_of(entry) for entry in session.analysis.devices]
     return html.Section(
         [
             html.Div(
@@ -282,7 +319,10 @@ def _overlap_panel(session: Session) -> Any:
                     html.Span(id="scope-title", className="where"),
                     dcc.Dropdown(
                         id="device",
-                        options=[{"label": f"GPU {n}", "value": n} for n in devices],
+                        options=[
+                            {"label": session.timeline.device_label(index), "value": index}
+                            for index in devices
+                        ],
                         value=devices[0],
                         clearable=False,
                         style={} if len(devices) > 1 else {"display": "none"},
@@ -290,9 +330,18 @@ def _overlap_panel(session: Session) -> Any:
                 ],
                 className="bar-top",
             ),
-            html.P(id="scope-sums", className="sums"),
-            dcc.Graph(id="partition", config=_STILL_CONFIG, className="still"),
-            dcc.Graph(id="matrix", config=_STILL_CONFIG, className="still"),
+            html.P(id="scope-sums", className="sums", role="status"),
+            html.Div(
+                dcc.Graph(id="partition", config=_STILL_CONFIG, className="still"),
+                role="img",
+                **_aria("Bar of which classes were active together; the list below says the same"),
+            ),
+            html.Ul(id="parts", className="parts"),
+            html.Div(
+                dcc.Graph(id="matrix", config=_STILL_CONFIG, className="still"),
+                role="group",
+                **_aria("Overlap of each pair of classes"),
+            ),
         ],
         className="panel",
     )
@@ -319,11 +368,16 @@ def _finding(number: int, finding: Finding, clickable: bool) -> Any:
         else [html.Span(f"up to {format_ns(finding.saving_ns)}", className="saving")]
     )
     where = f" in {plain(finding.range, 40)}" if finding.range else ""
-    sign = "⚠" if finding.severity == "warning" else "ⓘ"
+    word = "warning" if finding.severity == "warning" else "note"
     return html.Button(
         [
             html.Div(
-                [html.H3(f"{sign} {finding.id}"), html.Span(where, className="where"), *saving]
+                [
+                    html.Span(word, className="severity"),
+                    html.H3(finding.id),
+                    html.Span(where, className="where"),
+                    *saving,
+                ]
             ),
             html.P(plain(finding.claim, 600)),
             html.P(f"→ {plain(finding.advice, 600)}", className="advice"),
@@ -343,8 +397,9 @@ def _help() -> Any:
             html.H2("Keyboard"),
             *rows,
             html.P(
-                "Wheel: zoom at the cursor. Drag: move. Double click: fit. The address keeps the "
-                "view: copy it to come back here."
+                "Wheel: zoom at the cursor; over the names of the lanes it scrolls. Drag: move. "
+                "Double click: fit. A click in the legend hides a class. The address keeps range, "
+                "view and theme: copy it to come back here."
             ),
             html.Form(html.Button("Close", className="icon wide"), method="dialog"),
         ],
@@ -372,8 +427,42 @@ def sums_text(scope: Scope | None) -> str:
         f"span {format_ns(scope.span_ns)}",
         f"busy {format_ns(scope.busy_ns)}",
         f"idle {format_ns(scope.idle_ns)}",
-        f"up to {scope.concurrency.peak} streams at once",
+        "one stream at a time"
+        if scope.concurrency.peak == 1
+        else f"up to {scope.concurrency.peak} streams at once",
     ]
     if scope.overlap_efficiency is not None:
         parts.append(f"{format_ratio(scope.overlap_efficiency)} of the possible gain reached")
     return " · ".join(parts)
+
+
+def parts(scope: Scope, theme: Theme) -> list[Any]:
+    """List the longest parts of a partition, each with its paint: the legend of its bar."""
+    span = max(1, scope.span_ns)
+    longest = sorted(scope.partition, key=lambda part: -part.ns)
+    shown, rest = longest[:MAX_PARTS], longest[MAX_PARTS:]
+    items = [
+        html.Li(
+            [
+                html.Span(style={"background": _paint(part.classes, theme)}, className="swatch"),
+                html.Span(" + ".join(part.classes) or "idle"),
+                html.Span(f"{format_ratio(part.ns / span)} · {format_ns(part.ns)}"),
+            ]
+        )
+        for part in shown
+    ]
+    if rest:
+        share = sum(part.ns for part in rest) / span
+        items.append(html.Li(f"and {len(rest)} smaller parts, {format_ratio(share)}"))
+    return items
+
+
+def _paint(classes: Sequence[str], theme: Theme) -> str:
+    """Return a CSS background: plain for one class, stripes for several."""
+    colors = [theme.class_color(name) for name in classes] or [theme.range_fill]
+    if len(colors) == 1:
+        return colors[0]
+    stops = ", ".join(
+        f"{color} {_STRIPE_PX * at}px {_STRIPE_PX * (at + 1)}px" for at, color in enumerate(colors)
+    )
+    return f"repeating-linear-gradient(135deg, {stops})"

@@ -24,7 +24,7 @@ _HEAD = """<!DOCTYPE html>
   <head>
     {%metas%}
     <title>{%title%}</title>
-    {%favicon%}
+    <link rel="icon" type="image/svg+xml" href="/assets/icon.svg">
     {%css%}
   </head>
   <body>
@@ -39,13 +39,22 @@ _HEAD = """<!DOCTYPE html>
 """
 
 
+_NO_MARKUP = str.maketrans("<>&", "‹›+")
+"""The title goes into the page as it is: it must hold no markup."""
+
+
 def make_app(session: Session, host: str = "127.0.0.1") -> Dash:
-    """Build the application that shows `session`; it refuses requests for other hosts."""
+    """Build the application that shows `session`.
+
+    It refuses requests for other hosts, and tells the browser to load and run nothing but the
+    page's own files: no scripts from elsewhere or inside the page, no eval, no frame around it.
+    """
+    name = layout.plain(Path(session.trace.path).name, 60).translate(_NO_MARKUP)
     app = Dash(
         "gpuscope",
         assets_folder=str(Path(__file__).parent / "assets"),
         serve_locally=True,
-        title=f"{layout.plain(Path(session.trace.path).name, 60)} · gpuscope",
+        title=f"{name} · gpuscope",
         update_title="",
         index_string=_HEAD,
         compress=False,
@@ -58,9 +67,25 @@ def make_app(session: Session, host: str = "127.0.0.1") -> Dash:
         name = _host_name(request.host)
         if name in LOOPBACK or name == host:
             return None
-        return Response("This page answers on this machine only.\n", 403, mimetype="text/plain")
+        text = (
+            f"This page answers as localhost or {host} only: --host NAME gives it another name.\n"
+        )
+        return Response(text, 403, mimetype="text/plain")
+
+    policy = (
+        "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
+        f"script-src 'self' {' '.join(app.csp_hashes())}; object-src 'none'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    )
+
+    def forbid_all_else(response: Response) -> Response:
+        response.headers["Content-Security-Policy"] = policy
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        return response
 
     app.server.before_request(refuse_foreign_hosts)
+    app.server.after_request(forbid_all_else)
     return app
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -15,12 +15,15 @@ from gpuscope import api
 from gpuscope.analysis import Options, RatioLimits
 from gpuscope.analyzers import overlap
 from gpuscope.figures.timeline import Timeline
-from gpuscope.model.result import Analysis, Finding, RangeResult, Scope
+from gpuscope.model.result import Analysis, DeviceResult, Finding, RangeResult, Scope
+from gpuscope.model.tables import Ranges
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import nesting
 
 MAX_CARDS = 8
 """Ranges that get a card of their own; all are in the range picker."""
+FEW_INNER = 4
+"""A single outermost range is joined on the cards by the ranges in it when these are so few."""
 ZOOM_FACTOR = 0.5
 PAN_SHARE = 0.3
 MIN_VIEW_NS = 20
@@ -71,6 +74,10 @@ class Session:
         self.trace = trace
         self.limits = limits
         self.timeline = Timeline(trace)
+        self._device = {
+            (trace.processes[device.process].pid, device.number): index
+            for index, device in enumerate(trace.devices)
+        }
         self.analysis: Analysis = api.analyze_trace(trace, Options(ratio_limits=limits))
         self.ranges = self._ranked_ranges()
         self.range_names = self._names()
@@ -81,28 +88,41 @@ class Session:
     def _ranked_ranges(self) -> tuple[RangeResult, ...]:
         """Order the ranges with pairs, the ones that a person comes for first."""
         trace = self.trace
-        self._rank: dict[str, tuple[bool, int, float]] = {}
+        self._rank: dict[str, tuple[bool, int, int]] = {}
         if trace.ranges is None:
             return ()
-        depth, _ = nesting(trace.ranges)
         judged = {name for name, _, _ in self.limits}
-        for number in np.unique(trace.ranges.name).tolist():
+        for number, depth, library in _names_of(trace.ranges, trace.strings):
             name = trace.strings[number]
-            rows = trace.ranges.name == number
-            domains = {trace.strings[d] for d in trace.ranges.domain[rows].tolist() if d >= 0}
             # A benchmark's own frame and the calls of libraries are seldom the question.
-            kind = 2 if domains & _LIBRARY_DOMAINS else int(name.startswith(FRAME_PREFIX))
-            self._rank[name] = (name not in judged, kind, float(np.median(depth[rows])))
-        paired = [entry for entry in self.analysis.ranges if entry.scope.pairs]
+            kind = 2 if library else int(name.startswith(FRAME_PREFIX))
+            self._rank[name] = (name not in judged, kind, depth)
+        paired = [entry for entry in self.analysis.ranges if entry.scope.pairs or entry.link_pairs]
         return tuple(sorted(paired, key=lambda entry: self._rank[entry.name]))
 
     def carded(self) -> tuple[RangeResult, ...]:
-        """Return the ranges that get a card: the best ones and their peers, not what they hold."""
+        """Return the ranges that get a card: the best ones and their peers.
+
+        What these hold stays out, unless there is but one and it holds few.
+        """
         if not self.ranges:
             return ()
         best = self._rank[self.ranges[0].name]
         peers = [entry for entry in self.ranges if self._rank[entry.name] <= best]
+        inner = [
+            entry
+            for entry in self.ranges
+            if best < self._rank[entry.name] and self._rank[entry.name][:2] == best[:2]
+        ]
+        unjudged, _, _ = best
+        single = len({entry.name for entry in peers}) == 1
+        if unjudged and single and len({entry.name for entry in inner}) <= FEW_INNER:
+            peers += inner
         return tuple(peers[:MAX_CARDS])
+
+    def device_of(self, entry: DeviceResult | RangeResult) -> int:
+        """Return the device that figures are about, as an index into Trace.devices."""
+        return self._device[entry.process, entry.device]
 
     def _names(self) -> tuple[str, ...]:
         ranked = [entry.name for entry in self.ranges]
@@ -127,26 +147,31 @@ class Session:
         return replace(view, low_ns=low, high_ns=low + width)
 
     def scopes(self, view: View) -> tuple[str, dict[int, Scope]]:
-        """Return what the matrix shows for a view: a title, and the scope of each device number.
+        """Return what the matrix shows for a view: a title, and the scope of each device.
+
+        Devices are indices into Trace.devices: several processes may use the same number.
 
         A range that is shown whole gives the figures of the range; any other view those of its
         window.
         """
         if view == self.fit(view.range_number):
             if view.range_number == WHOLE:
-                return "Whole trace", {d.device: d.scope for d in self.analysis.devices}
+                return "Whole trace", self._by_device(self.analysis.devices)
             name = self.range_names[view.range_number]
             entries = self.analysis.ranges_named(name)
             count = max(entry.instances for entry in entries)
             times = f", {count} instances" if count > 1 else ""
-            return f"Range {name}{times}", {e.device: e.scope for e in entries}
+            return f"Range {name}{times}", self._by_device(entries)
         with self._lock:
             return "Visible window", self._window(view.low_ns, view.high_ns)
 
     def _measure_window(self, low_ns: int, high_ns: int) -> dict[int, Scope]:
         options = Options(window_ns=(low_ns, high_ns))
         result = overlap.ANALYZER.run(self.trace, options)
-        return {device.device: device.scope for device in result.devices}
+        return self._by_device(result.devices)
+
+    def _by_device(self, entries: Sequence[DeviceResult | RangeResult]) -> dict[int, Scope]:
+        return {self.device_of(entry): entry.scope for entry in entries}
 
     def finding_window(self, finding: Finding) -> View | None:
         """Return the view on a finding's evidence, None when it names no window."""
@@ -158,13 +183,31 @@ class Session:
         return self.clamp(View(low - margin, high + margin))
 
 
-def view_to_query(view: View, session: Session) -> str:
-    """Write a view as the query of the page's address, times in ns from the first operation."""
+def _names_of(ranges: Ranges, strings: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
+    """Yield of each range name its index, its middle depth, and whether a library made it."""
+    depth, _ = nesting(ranges)
+    library = [number for number, text in enumerate(strings) if text in _LIBRARY_DOMAINS]
+    order = np.lexsort((depth, ranges.name))
+    name, first, count = np.unique(ranges.name[order], return_index=True, return_counts=True)
+    middle = depth[order][first + count // 2]
+    if not len(name):
+        return
+    made = np.logical_or.reduceat(np.isin(ranges.domain, library)[order], first)
+    yield from zip(name.tolist(), middle.tolist(), made.tolist(), strict=True)
+
+
+def view_to_query(view: View, session: Session, theme: str | None = None) -> str:
+    """Write a view as the query of the page's address, times in ns from the first operation.
+
+    The page itself reads the theme again.
+    """
     origin = session.timeline.low_ns
     fields: dict[str, Any] = {"from": view.low_ns - origin, "to": view.high_ns - origin}
     if view.range_number != WHOLE:
         name = session.range_names[view.range_number]
         fields["range"] = name if len(name) <= _LONGEST_NAME else f"#{view.range_number}"
+    if theme:
+        fields["theme"] = theme
     return f"?{urllib.parse.urlencode(fields)}"
 
 

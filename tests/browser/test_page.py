@@ -109,15 +109,19 @@ def test_verdicts_can_be_read_at_a_glance(streams: Page) -> None:
     streams.keep("streams-light")
 
 
+def complaints(page: Page) -> list[Any]:
+    """Return what the browser complains of: failed requests, errors, what the policy forbids."""
+    log: Any = page.chrome.get_log("browser")  # type: ignore[no-untyped-call]  # selenium
+    return [entry for entry in log if entry["level"] == "SEVERE"]
+
+
 def test_nothing_comes_from_outside_and_nothing_is_wrong(streams: Page) -> None:
     foreign = streams.script(
         "return performance.getEntriesByType('resource').map(entry => entry.name)"
         ".filter(name => !name.startsWith(location.origin) && !name.startsWith('data:'))"
     )
     assert foreign == []
-    log: Any = streams.chrome.get_log("browser")  # type: ignore[no-untyped-call]  # selenium
-    complaints = [entry for entry in log if entry["level"] == "SEVERE"]
-    assert complaints == []
+    assert complaints(streams) == []
 
 
 def test_the_wheel_zooms_at_the_cursor(streams: Page) -> None:
@@ -141,6 +145,21 @@ def test_the_wheel_zooms_at_the_cursor(streams: Page) -> None:
     assert after[1] - after[0] < before[1] - before[0]
     assert (at - after[0]) / (after[1] - after[0]) == pytest.approx(0.75, abs=0.02)
     streams.until(lambda: streams.text("#scope-title") == "Visible window")
+
+
+def test_a_zoom_that_repeats_an_earlier_one_counts(streams: Page) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
+
+    layer = streams.chrome.find_element("css selector", "#timeline .nsewdrag")
+    origin = ScrollOrigin.from_element(layer, 0, 0)
+    double_click = ActionChains(streams.chrome).double_click(layer)
+    fits: list[Callable[[], None]] = [lambda: streams.press("f"), double_click.perform]
+    for fit in fits:
+        ActionChains(streams.chrome).scroll_from_origin(origin, 0, -200).perform()
+        streams.until(lambda: streams.text("#scope-title") == "Visible window")
+        fit()
+        streams.until(lambda: streams.text("#scope-title") == "Whole trace")
 
 
 def test_buttons_and_keys_zoom_move_and_fit(streams: Page) -> None:
@@ -230,6 +249,82 @@ def test_light_and_dark(streams: Page) -> None:
     streams.open()  # remembered
     assert streams.script("return document.documentElement.dataset.theme") == "dark"
     streams.press("t")
+
+
+def test_the_theme_is_remembered_on_another_port_and_in_the_address(
+    serve: Callable[[Path], Page], streams: Page
+) -> None:
+    first = streams.script("return document.documentElement.dataset.theme")
+    streams.press("t")
+    streams.until(lambda: f"theme={first}" not in streams.chrome.current_url)
+    other = serve(samples.path("streams"))
+    other.open()
+    assert other.script("return document.documentElement.dataset.theme") != first
+    other.open(f"?theme={first}")
+    assert other.script("return document.documentElement.dataset.theme") == first
+    assert f"theme={first}" in other.chrome.current_url
+
+
+def test_a_system_in_dark_gets_a_dark_page(chrome: Chrome, serve: Callable[[Path], Page]) -> None:
+    chrome.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
+    )
+    page = serve(samples.path("streams"))
+    page.open()
+    assert page.script("return document.documentElement.dataset.theme") == "dark"
+
+
+def test_names_stay_visible_in_a_close_view(streams: Page) -> None:
+    streams.open("?from=38000000&to=39000000")
+    written = streams.script(
+        "return [...document.querySelectorAll('#timeline .textpoint')].map(e => e.textContent)"
+    )
+    assert "streamed" in written
+    assert any(name.startswith("H2D") for name in written)
+
+
+def test_the_page_fits_a_projector(streams: Page) -> None:
+    streams.chrome.set_window_size(1280, 800)
+    streams.open()
+    assert streams.script(
+        "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    )
+    streams.keep("streams-1280")
+
+
+def test_every_control_has_a_name(streams: Page) -> None:
+    assert (
+        streams.script(
+            "return [...document.querySelectorAll('button')]"
+            ".filter(b => !b.innerText.trim() && !b.getAttribute('aria-label')).length"
+        )
+        == 0
+    )
+    assert streams.script("return document.querySelectorAll('main, header, h1').length") == 3
+
+
+def test_a_trace_without_gpu_work_has_a_page_too(
+    chrome: Chrome, serve: Callable[[Path], Page], tmp_path: Path
+) -> None:
+    path = tmp_path / "idle.sqlite"
+    shutil.copyfile(samples.path("streams"), path)
+    connection = sqlite3.connect(path)
+    for table in ("KERNEL", "MEMCPY", "MEMSET"):
+        if connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE name = ?", (f"CUPTI_ACTIVITY_KIND_{table}",)
+        ).fetchone():
+            connection.execute(f"DELETE FROM CUPTI_ACTIVITY_KIND_{table}")
+    connection.commit()
+    connection.close()
+    page = serve(path)
+    chrome.get(page.address)
+    page.until(lambda: page.script("return document.querySelector('.panel.empty')"))
+    assert "Nothing ran on a GPU" in page.text("main")
+    before = page.script("return document.documentElement.dataset.theme")
+    page.press("t")
+    page.until(lambda: page.script("return document.documentElement.dataset.theme") != before)
+    assert complaints(page) == []
 
 
 def test_help_lists_the_keys(streams: Page) -> None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from gpuscope import api, samples
-from gpuscope.app import callbacks, server
+from gpuscope.app import callbacks, layout, server
 from gpuscope.app.state import WHOLE, Session, View, view_from_query, view_to_query
 from gpuscope.errors import UsageError
+from gpuscope.model.trace import Process
 from tests.make_trace import make_trace
 
 MS = 1_000_000
@@ -74,15 +75,18 @@ def test_buttons_zoom_and_move(session: Session) -> None:
 
 
 def test_dragging_reports_milliseconds(session: Session) -> None:
-    drawn = {"xaxis.range[0]": 10.0, "xaxis.range[1]": 12.5}
-    view = callbacks.next_view(session, session.fit(), "timeline", WHOLE, drawn)
+    drawn = {"low": 10.0, "high": 12.5, "at": 1}
+    view = callbacks.next_view(session, session.fit(), "dragged", WHOLE, drawn)
     origin = session.timeline.low_ns
     assert (view.low_ns - origin, view.high_ns - origin) == (10 * MS, 12_500_000)
-    assert callbacks.next_view(session, view, "timeline", WHOLE, {"autosize": True}) == view
-    assert (
-        callbacks.next_view(session, view, "timeline", WHOLE, {"xaxis.autorange": True})
-        == session.fit()
-    )
+    for wrong in (
+        {},
+        None,
+        {"low": "x", "high": 1},
+        {"low": None, "high": 2},
+        {"low": float("nan"), "high": 2},
+    ):
+        assert callbacks.next_view(session, view, "dragged", WHOLE, wrong) == view
 
 
 def test_a_view_stays_within_reach(session: Session) -> None:
@@ -153,9 +157,78 @@ def test_a_taken_port_is_said(session: Session) -> None:
         first.server_close()
 
 
-def test_a_trace_without_gpu_work_says_so() -> None:
-    from gpuscope.app import layout
+def test_processes_on_one_device_number_keep_their_own_figures() -> None:
+    rows = [(10, 50, "s7", {"launch": 1}), (10, 90, "s7", {"launch": 2, "device": 1})]
+    made = make_trace(devices=2, kernels=rows, ranges=[("step", 0, 9)], h2d=[(10, 20, "s8")])
+    first, second = made.devices
+    trace = replace(
+        made,
+        processes=(Process(100, "made", None), Process(101, "made", None)),
+        devices=(first, replace(second, process=1, number=0)),
+    )
+    session = Session(trace, {})
+    _, scopes = session.scopes(session.fit())
+    assert {device: scope.span_ns for device, scope in scopes.items()} == {0: 40, 1: 80}
+    options = str(layout.page(session))
+    assert "GPU 0 · pid 100" in options
+    assert "GPU 0 · pid 101" in options
 
+
+def test_a_single_outer_range_is_joined_by_the_few_in_it() -> None:
+    session = Session(api.open_trace(samples.path("p2p")), {})
+    assert {entry.name for entry in session.carded()} == {"p2p", "bidir", "p2p_compute"}
+    session = Session(api.open_trace(samples.path("pageable")), {})
+    assert {entry.name for entry in session.carded()} == {"pageable"}  # it holds eight chunks
+
+
+def test_start_gates_alone_are_no_gpu_work() -> None:
+    session = Session(make_trace(gate=[(0, MS, "s7")]), {})
+    assert "Nothing ran on a GPU" in str(layout.page(session))
+
+
+def test_a_lone_class_says_why_nothing_is_judged() -> None:
+    session = Session(make_trace(kernels=[(0, MS, "s7"), (0, MS, "s8")]), {})
+    text = "only kernel ran, on up to 2 streams at once: there is no pair to overlap"
+    assert text in str(layout.page(session))
+
+
+def test_the_legend_of_the_partition_says_each_part(session: Session) -> None:
+    drawn = callbacks.draw_scope(session, session.fit(), "light", 0)
+    listed = str(drawn[3])
+    for part in ("idle", "d2h + h2d + kernel", "27.0 % · 22.7 ms", "repeating-linear-gradient"):
+        assert part in listed
+
+
+def test_a_window_in_which_nothing_ran(session: Session) -> None:
+    low = session.timeline.low_ns + 10 * MS
+    _, sums, partition, parts, matrix = callbacks.draw_scope(
+        session, View(low, low + MS), "light", 0
+    )
+    assert sums == "nothing ran here in this window"
+    assert not partition.data
+    assert not matrix.data
+    assert parts == []
+
+
+def test_the_address_names_the_theme(session: Session) -> None:
+    assert view_to_query(session.fit(), session, "dark").endswith("&theme=dark")
+
+
+def test_answers_let_the_browser_run_nothing_else(session: Session) -> None:
+    client = server.make_app(session).server.test_client()
+    policy = client.get("/", headers={"Host": "localhost"}).headers["Content-Security-Policy"]
+    scripts = next(part for part in policy.split(";") if "script-src" in part)
+    assert "unsafe" not in scripts
+    assert "http" not in policy
+
+
+def test_a_file_name_is_no_markup() -> None:
+    trace = replace(make_trace(kernels=[(0, MS, "s7")]), path="a</title><script>x</script>.sqlite")
+    client = server.make_app(Session(trace, {})).server.test_client()
+    assert b"<script>x" not in client.get("/", headers={"Host": "localhost"}).data
+
+
+def test_a_trace_without_gpu_work_says_so() -> None:
     session = Session(make_trace(), {})
     assert "Nothing ran on a GPU" in str(layout.page(session))
     client = server.make_app(session).server.test_client()
