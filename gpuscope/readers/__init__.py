@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -41,15 +42,19 @@ def open_trace(
     """
     from gpuscope.readers import nsys_sqlite
 
-    if not path.exists():
-        msg = f"{path} does not exist."
-        raise TraceError(msg)
-    if path.is_dir():
-        msg = f"{path} is a folder: name a trace, or a run folder that holds trace.sqlite."
-        raise TraceError(msg)
     try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            msg = f"{path} is a folder: name a trace, or a run folder that holds trace.sqlite."
+            raise TraceError(msg)
+        if not stat.S_ISREG(mode):
+            msg = f"{path} is no file but a pipe or a device: export the report to a file."
+            raise TraceError(msg)
         with path.open("rb") as file:
             head = file.read(16)
+    except FileNotFoundError:
+        msg = f"{path} does not exist."
+        raise TraceError(msg) from None
     except OSError as error:
         msg = f"{path} cannot be read: {error.strerror}."
         raise TraceError(msg) from None

@@ -21,6 +21,8 @@ Int64 = npt.NDArray[np.int64]
 
 _LATEST_NS = 1 << 62
 """Times beyond 146 years are damage, and their sums would overflow."""
+_LARGEST_BYTES = 1 << 50
+"""Copies of more than a pebibyte are damage, and their sums would overflow."""
 
 _COMPANIONS = ("-wal", "-journal")
 
@@ -74,9 +76,9 @@ class Database:
         )
 
     def _private_copy(self) -> Path:
-        folder = Path(self._exit.enter_context(tempfile.TemporaryDirectory(prefix="gpuscope-")))
-        copy = folder / "trace.sqlite"
         try:
+            folder = self._exit.enter_context(tempfile.TemporaryDirectory(prefix="gpuscope-"))
+            copy = Path(folder, "trace.sqlite")
             shutil.copyfile(self.path, copy)
             for suffix in _COMPANIONS:
                 companion = Path(f"{self.path}{suffix}")
@@ -97,11 +99,12 @@ class Database:
     def _sentences(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter in SQLite's own messages
             if "locked" in str(error):
                 msg = f"{self.path} is locked: another program is writing it; try again when done."
             else:
-                msg = f"{self.path} is damaged ({error}): export the report again."
+                what = "names that are no text" if isinstance(error, UnicodeError) else error
+                msg = f"{self.path} is damaged ({what}): export the report again."
             raise TraceError(msg) from None
 
     def columns(self, table: str) -> dict[str, bool]:
@@ -173,6 +176,10 @@ class Database:
                 columns = self._fetch_rows(f"SELECT {query} FROM {_quoted(table)}{where}", chosen)
             if columns is None:
                 columns = self._fetch_damaged(table, spec, chosen)
+        if "bytes" in columns:
+            size = columns["bytes"]
+            good = (size >= 0) & (size <= _LARGEST_BYTES)
+            columns = self._keep(table, columns, good, "size out of range")
         return self._drop_bad_times(table, spec, columns) if spec.timed else columns
 
     def _fetch_compiled(self, query: str, table: str, condition: str) -> dict[str, Int64] | None:
@@ -184,9 +191,14 @@ class Database:
         """
         if table in self._views:
             return None
-        (low, high) = self._connection.execute(
-            f"SELECT min(rowid), max(rowid) FROM {_quoted(table)}"
-        ).fetchone()
+        try:
+            (low, high) = self._connection.execute(
+                f"SELECT min(rowid), max(rowid) FROM {_quoted(table)}"
+            ).fetchone()
+        except sqlite3.OperationalError as error:
+            if "no such column" in str(error):  # another tool made it WITHOUT ROWID
+                return None
+            raise
         if low is None or high - low < _LARGE_ROWS:
             return None
         try:
@@ -259,7 +271,7 @@ class Database:
         )
         assert columns is not None  # nothing but integers is left
         left = len(next(iter(columns.values())))
-        self._count_damage(table, "value missing or no number", count - left)
+        self.count_damage(table, "value missing or no number", count - left)
         return columns
 
     def _drop_bad_times(
@@ -269,15 +281,21 @@ class Database:
         reversed_ = end < start
         if spec.open_ended:
             reversed_ &= end != -1
-        outside = (start < 0) | (start > _LATEST_NS) | (end > _LATEST_NS)
-        bad = reversed_ | outside
-        if not bad.any():
-            return columns
-        self._count_damage(table, "time out of range", int(outside.sum()))
-        self._count_damage(table, "end before start", int((reversed_ & ~outside).sum()))
-        return {name: column[~bad] for name, column in columns.items()}
+        inside = (start >= 0) & (start <= _LATEST_NS) & (end <= _LATEST_NS)
+        columns = self._keep(table, columns, inside, "time out of range")
+        return self._keep(table, columns, ~reversed_[inside], "end before start")
 
-    def _count_damage(self, table: str, reason: str, count: int) -> None:
+    def _keep(
+        self, table: str, columns: dict[str, Int64], good: npt.NDArray[np.bool_], reason: str
+    ) -> dict[str, Int64]:
+        """Leave out the rows that are not `good`, and count them."""
+        if good.all():
+            return columns
+        self.count_damage(table, reason, int((~good).sum()))
+        return {name: column[good] for name, column in columns.items()}
+
+    def count_damage(self, table: str, reason: str, count: int) -> None:
+        """Count rows that are left out."""
         if count:
             key = f"{table}: {reason}"
             self.damaged[key] = self.damaged.get(key, 0) + count

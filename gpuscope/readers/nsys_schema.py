@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 NONE_ID = 4_294_967_295
 """What some versions write where others write NULL: no stream, no event."""
+UNNAMED = -1
+"""The globalPid of rows that name no process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,13 @@ def _columns(*required: str, **optional: int | tuple[int, str]) -> dict[str, Col
     return columns
 
 
-_PLACE = {"deviceId": 0, "contextId": 0, "streamId": NONE_ID, "correlationId": -1, "globalPid": -1}
+_PLACE = {
+    "deviceId": 0,
+    "contextId": 0,
+    "streamId": NONE_ID,
+    "correlationId": -1,
+    "globalPid": UNNAMED,
+}
 
 KERNEL = TableSpec(
     _versions("CUPTI_ACTIVITY_KIND_KERNEL"),
@@ -164,6 +172,33 @@ DEVICE_INFO = TableSpec(
     _columns("gpuId", "cudaId", "pid"),
     timed=False,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class FactSpec:
+    """A small table of facts: its name, and its columns to what they are called here."""
+
+    table: str
+    columns: Mapping[str, str]
+
+
+GPU_INFO = (
+    FactSpec(
+        "TARGET_INFO_GPU",
+        {name: name for name in ("id", "name", "asyncEngines", "smCount", "uuid", "cuDevice")},
+    ),
+    FactSpec(
+        "TARGET_INFO_CUDA_GPU",
+        {
+            "id": "id",
+            "deviceId": "id",
+            "name": "name",
+            "numMemcpyEngines": "asyncEngines",
+            "numMultiprocessors": "smCount",
+        },
+    ),
+)
+"""The GPUs, best source first."""
 
 OPERATION_TABLES = (KERNEL, MEMCPY, MEMSET, GRAPH)
 """The tables whose rows are operations."""

@@ -283,7 +283,29 @@ class _Assembly:
     # Identity
 
     def _process_of(self, global_ids: Int64) -> Int32:
+        """Return the process of each row; rows that name none belong to the only one there is."""
+        unnamed = global_ids == schema.UNNAMED
+        if unnamed.any():
+            only = self._only_process()
+            if only is None:
+                self.notes.append(
+                    f"{int(unnamed.sum())} GPU records name no process: they are shown as one of "
+                    "their own"
+                )
+            else:
+                global_ids = np.where(unnamed, only << _PROCESS_SHIFT, global_ids)
         return self.processes.number_all(global_ids >> _PROCESS_SHIFT)
+
+    def _only_process(self) -> int | None:
+        """Return the process that made every API call, None where several did or none is known."""
+        table = self.database.find(schema.RUNTIME)
+        if table is None or "globalTid" not in self.database.columns(table):
+            return None
+        found = self.database.rows(
+            f'SELECT DISTINCT globalTid >> {_PROCESS_SHIFT} FROM "{table}" '
+            "WHERE typeof(globalTid) = 'integer' LIMIT 2"
+        )
+        return int(found[0][0]) if len(found) == 1 else None
 
     def _thread_of(self, global_tids: Int64) -> tuple[Int32, Int32]:
         """Return (process, thread) indices of each globalTid."""
@@ -297,21 +319,20 @@ class _Assembly:
             return np.empty(0, np.int32), np.empty(0, np.int32)
         return np.array(process, np.int32)[codes], np.array(thread, np.int32)[codes]
 
-    def _stream_of(self, process: Int32, table: Columns) -> Int32:
-        """Return the stream index of each row, -1 where it names none; numbers the devices too."""
-        none = table["streamId"] == schema.NONE_ID
+    def _place_of(self, process: Int32, table: Columns) -> tuple[Int32, Int32]:
+        """Return the (device, stream) indices of each row; the stream is -1 where none is named."""
         codes, keys = factorize(
             process.astype(np.int64), table["deviceId"], table["contextId"], table["streamId"]
         )
-        numbers = []
-        for owner, device, context, stream in keys:
-            device_index = self.devices.number((owner, device))
-            numbers.append(self.streams.number((owner, device_index, context, stream)))
-        if not numbers:
-            return np.empty(0, np.int32)
-        index = np.array(numbers, np.int32)[codes]
-        index[none] = -1
-        return index
+        devices, streams = [], []
+        for owner, number, context, stream in keys:
+            device = self.devices.number((owner, number))
+            named = stream != schema.NONE_ID
+            devices.append(device)
+            streams.append(self.streams.number((owner, device, context, stream)) if named else -1)
+        if not keys:
+            return np.empty(0, np.int32), np.empty(0, np.int32)
+        return np.array(devices, np.int32)[codes], np.array(streams, np.int32)[codes]
 
     # Tables
 
@@ -344,15 +365,14 @@ class _Assembly:
     def _common(self, raw: Columns, op_class: _Value, name: _Value) -> _Part:
         """Return the columns of :class:`Operations` for the rows of one table, unsorted."""
         process = self._process_of(raw["globalPid"])
-        stream = self._stream_of(process, raw)
-        device_of_stream = np.array([key[1] for key in self.streams.keys] or [-1], np.int32)
+        device, stream = self._place_of(process, raw)
         correlation = raw.get("correlationId")
         return {
             "start_ns": raw["start"],
             "end_ns": raw["end"],
             "op_class": op_class,
             "process": process,
-            "device": device_of_stream[stream],
+            "device": device,
             "stream": stream,
             "correlation": -1 if correlation is None else correlation,
             "launch": -1 if correlation is None else self._launch_of(process, correlation),
@@ -467,7 +487,7 @@ class _Assembly:
             return by_id
         spec = schema.NVTX
         own = self.database.rows(
-            f"SELECT start, eventType, globalTid, text FROM NVTX_EVENTS "
+            f"SELECT start, eventType, ifnull(globalTid, -1), text FROM NVTX_EVENTS "
             f"WHERE {spec.where} AND text IS NOT NULL"
         )
         if not own:
@@ -496,9 +516,9 @@ class _Assembly:
             texts = self.database.strings("StringIds", ids)
             for tid, domain, own, text_id in created:
                 label = own if own is not None else texts.get(text_id)
-                if label is not None and isinstance(tid, int):
+                if label is not None and isinstance(tid, int) and isinstance(domain, int):
                     owner = self.processes.number((tid >> _PROCESS_SHIFT,))
-                    names[(owner, int(domain))] = self.strings.add(str(label))
+                    names[(owner, domain)] = self.strings.add(str(label))
         codes, keys = factorize(process.astype(np.int64), domain_ids)
         index = [-1 if domain == 0 else names.get((owner, domain), -1) for owner, domain in keys]
         return np.array(index, np.int32)[codes] if index else np.empty(0, np.int32)
@@ -508,6 +528,7 @@ class _Assembly:
             return None
         raw = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
         ended = raw["end"] >= 0
+        self.database.count_damage("MPI calls", "never ended", int((~ended).sum()))
         raw = {name: column[ended] for name, column in raw.items()}
         # A Waitall is recorded once a request: keep one of the rows that are alike.
         keys = np.stack([raw["start"], raw["end"], raw["globalTid"], raw["textId"]])
@@ -536,7 +557,7 @@ class _Assembly:
                 start_ns=raw["start"],
                 end_ns=raw["end"],
                 process=process,
-                stream=self._stream_of(process, raw),
+                stream=self._place_of(process, raw)[1],
                 correlation=raw["correlationId"],
                 launch=self._launch_of(process, raw["correlationId"]),
                 sync_type=raw["syncType"].astype(np.int32),
@@ -552,7 +573,7 @@ class _Assembly:
         launch = self._launch_of(process, raw["correlationId"])
         records = EventRecords(
             process=process,
-            stream=self._stream_of(process, raw),
+            stream=self._place_of(process, raw)[1],
             correlation=raw["correlationId"],
             launch=launch,
             event=_none_to_minus_one(raw["eventId"]),
@@ -622,8 +643,8 @@ class _Assembly:
             if isinstance(record.get("globalPid"), int) and record.get("name") is not None
         }
         ranks = {
-            int(record["globalTid"]) >> _PROCESS_SHIFT: int(record["rank"])
-            for record in self.database.records("MPI_RANKS", "globalTid", "rank")
+            thread >> _PROCESS_SHIFT: rank
+            for thread, rank in _tuples(self.database.fetch(schema.MPI_RANKS))
         }
         for thread in threads:
             match = MPI_RANK_THREAD.fullmatch(thread.name or "")
@@ -640,38 +661,39 @@ class _Assembly:
         )
 
     def _devices(self) -> tuple[Device, ...]:
-        gpus = {
-            record["id"]: record
-            for record in self.database.records(
-                "TARGET_INFO_GPU", "id", "name", "asyncEngines", "smCount", "uuid", "cuDevice"
-            )
-            if isinstance(record.get("id"), int)
-        }
-        engines_2020 = {
-            record.get("id"): record.get("numMemcpyEngines")
-            for record in self.database.records("TARGET_INFO_CUDA_GPU", "id", "numMemcpyEngines")
-        }
+        gpus = self._gpus()
         gpu_of: dict[tuple[int, int], int] = {}
-        for row in self.database.records("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
-            if all(isinstance(row.get(key), int) for key in ("gpuId", "cudaId", "pid")):
-                gpu_of[(row["pid"], row["cudaId"])] = row["gpuId"]
+        for gpu, number, pid in _tuples(self.database.fetch(schema.DEVICE_INFO)):
+            gpu_of[(pid, number)] = gpu
+        by_ordinal = {record.get("cuDevice"): gpu for gpu, record in gpus.items()}
         devices = []
         for process, number in self.devices.keys:
             pid = self.processes.keys[process][0] & _PID_MASK
-            gpu = gpu_of.get((pid, number), number)
+            gpu = gpu_of.get((pid, number), by_ordinal.get(number, number))
             record = gpus.get(gpu, {})
-            engines = record.get("asyncEngines") or engines_2020.get(gpu)
+            name, uuid = record.get("name"), record.get("uuid")
             devices.append(
                 Device(
                     process=process,
                     number=number,
-                    name=record.get("name"),
-                    copy_engines=engines if isinstance(engines, int) and engines > 0 else None,
-                    sm_count=record.get("smCount") or None,
-                    hardware=str(record.get("uuid") or f"gpu {gpu}"),
+                    name=name if isinstance(name, str) else None,
+                    copy_engines=_positive(record.get("asyncEngines")),
+                    sm_count=_positive(record.get("smCount")),
+                    hardware=str(uuid or f"gpu {gpu}"),
                 )
             )
         return tuple(devices)
+
+    def _gpus(self) -> dict[int, dict[str, Any]]:
+        """Return what is said of each GPU, by its id, in the names of the newest schema."""
+        gpus: dict[int, dict[str, Any]] = {}
+        for spec in schema.GPU_INFO:
+            for record in self.database.records(spec.table, *spec.columns):
+                named = {spec.columns[name]: value for name, value in record.items()}
+                if isinstance(named.get("id"), int):
+                    known = gpus.setdefault(named["id"], {})
+                    known.update({k: v for k, v in named.items() if v and not known.get(k)})
+        return gpus
 
     def _streams(self) -> tuple[Stream, ...]:
         facts: dict[tuple[int, int, int], tuple[int | None, str | None]] = {}
@@ -702,6 +724,10 @@ def thread_names(database: Database) -> list[tuple[int, int, str]]:
     ]
     texts = database.strings("StringIds", np.array([key for key, _ in rows], np.int64))
     return [(key, thread, texts[key]) for key, thread in rows if key in texts]
+
+
+def _positive(value: Any) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
 
 
 def _tuples(table: Columns | None) -> list[tuple[int, ...]]:

@@ -10,11 +10,10 @@ from gpuscope.model.classes import CLASSES
 from gpuscope.model.tables import PUSH_POP, START_END
 from gpuscope.model.trace import Trace
 from gpuscope.readers import open_trace
-from tests.make_export import ACTIVITY, VARIANTS, Export
+from tests.make_export import VARIANTS, Export, Variant
 
 LAUNCH = "cudaLaunchKernel_v7000"
 COPY = "cudaMemcpyAsync_v3020"
-DEFAULT = VARIANTS["2025.3"]
 
 
 def write_scene(export: Export) -> None:
@@ -102,10 +101,9 @@ def launches(trace: Trace) -> list[int | None]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-def test_every_version_reads_alike(variant: object, tmp_path: Path) -> None:
-    assert variant in VARIANTS.values()
+def test_every_version_reads_alike(variant: Variant, tmp_path: Path) -> None:
     path = tmp_path / "trace.sqlite"
-    with Export(path, VARIANTS[variant.name]) as export:  # type: ignore[attr-defined]
+    with Export(path, variant) as export:
         write_scene(export)
     trace = open_trace(path)
 
@@ -131,7 +129,7 @@ def test_every_version_reads_alike(variant: object, tmp_path: Path) -> None:
     assert trace.lost_records == 0
     assert not trace.damaged
     (device,) = trace.devices
-    if export.variant.gpu:
+    if variant.gpu:
         assert (device.name, device.copy_engines, device.sm_count) == ("NVIDIA H200", 3, 132)
     else:
         assert (device.name, device.copy_engines, device.sm_count) == (None, None, None)
