@@ -51,7 +51,13 @@ _FACTS: Mapping[str, Mapping[str, str]] = {
         "smCount": "",
         "cuDevice": "",
     },
-    "TARGET_INFO_CUDA_GPU": {"id": "", "numMemcpyEngines": ""},
+    "TARGET_INFO_CUDA_GPU": {
+        "id": "",
+        "deviceId": "",
+        "name": _MODEL,
+        "numMemcpyEngines": "",
+        "numMultiprocessors": "",
+    },
     "TARGET_INFO_SESSION_START_TIME": {"utcEpochNs": ""},
 }
 """Small tables, their columns, and what the texts in these must look like; others are numbers."""

@@ -692,7 +692,7 @@ class _Assembly:
                 named = {spec.columns[name]: value for name, value in record.items()}
                 if isinstance(named.get("id"), int):
                     known = gpus.setdefault(named["id"], {})
-                    known.update({k: v for k, v in named.items() if v and not known.get(k)})
+                    known.update({k: v for k, v in named.items() if not known.get(k)})
         return gpus
 
     def _streams(self) -> tuple[Stream, ...]:
