@@ -48,7 +48,11 @@ _TID_MASK = 0xFFFFFF
 _LAUNCH_CALL = re.compile(r"cu(da)?Launch(Cooperative)?Kernel(Ex|ExC|_ptsz)*(_v\d+)?")
 _CAPTURE_BEGIN = re.compile(r"cu(da)?StreamBeginCapture")
 _CAPTURE_END = re.compile(r"cu(da)?StreamEndCapture")
-_VARIABLE = re.compile(rf"\b({'|'.join(schema.ENVIRONMENT_ALLOWED)})=([\w.,:^-]{{0,64}})")
+_VARIABLE = re.compile(
+    rf"(?:^|[;\s\0])({'|'.join(schema.ENVIRONMENT_ALLOWED)})="
+    r'(?:"([^"]{0,64})"|([^;"\s\0]{0,64}))(?=$|[;\s\0])'
+)
+"""A variable as NAME="VALUE" on its own, or NAME=VALUE among others."""
 MPI_RANK_THREAD = re.compile(r"MPI Rank (\d+)")
 """Name of a thread that gives the MPI rank of its process."""
 
@@ -611,13 +615,12 @@ class _Assembly:
     def _environment(self) -> dict[str, str]:
         """Take the allowed variables, and only these, from the metadata that may hold them."""
         found: dict[str, str] = {}
+        # The program's own environment comes before that of the machine.
         for table in ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV"):
             for record in self.database.records(table, "name", "value"):
                 name, value = str(record.get("name")), str(record.get("value"))
-                for variable, setting in (
-                    (name.rsplit(":", 1)[-1], value),
-                    *_VARIABLE.findall(value),
-                ):
+                settings = [(variable, a or b) for variable, a, b in _VARIABLE.findall(value)]
+                for variable, setting in ((name.rsplit(":", 1)[-1], value), *settings):
                     allowed = schema.ENVIRONMENT_ALLOWED.get(variable)
                     if allowed and re.fullmatch(allowed, setting, re.IGNORECASE):
                         found.setdefault(variable, setting)

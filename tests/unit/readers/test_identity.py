@@ -280,6 +280,31 @@ def test_the_rank_comes_from_the_data(by: str, tmp_path: Path) -> None:
     assert rank == (None if by == "file name" else 3)
 
 
+def test_of_the_environment_only_numbers_and_algorithms_are_taken(path: Path) -> None:
+    own = "PROCESS_0:ENVIRONMENT_VARIABLE"
+    machine = (
+        "HOME=/home/me;CUDA_LAUNCH_BLOCKING=0;NCCL_PROTO=LL,LL128;MY_RANK=4;RANK=my token;"
+        "NOTE=x WORLD_SIZE=many;SLURM_PROCID=2"
+    )
+    with Export(path) as export:
+        for value in (
+            'CUDA_LAUNCH_BLOCKING="1"',
+            'TOKEN="secret"',
+            'CUDA_MODULE_LOADING="LAZY"',
+            'CUDA_DEVICE_MAX_CONNECTIONS="secret"',
+            'NCCL_ALGO="allreduce:tree,ring;broadcast:ring"',
+        ):
+            export.add("META_DATA_CAPTURE", name=own, value=value)
+        export.add("TARGET_INFO_SYSTEM_ENV", name="DeviceEnvironment", value=machine)
+    assert open_trace(path).environment == {
+        "CUDA_LAUNCH_BLOCKING": "1",
+        "CUDA_MODULE_LOADING": "LAZY",
+        "NCCL_ALGO": "allreduce:tree,ring;broadcast:ring",
+        "NCCL_PROTO": "LL,LL128",
+        "SLURM_PROCID": "2",
+    }
+
+
 def test_the_version_that_captured_counts(path: Path) -> None:
     with Export(path) as export:
         export.add("META_DATA_CAPTURE", name="CAPTURE_PRODUCT_VERSION", value="2021.3.2.4")
