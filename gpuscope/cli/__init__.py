@@ -9,7 +9,9 @@ as one sentence and its exit code.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ COMMANDS = (
     ("analyze", "measure the overlap in a trace"),
     ("view", "show a trace or a run in the browser"),
     ("demo", "show a shipped trace in the browser: no GPU needed"),
+    ("info", "say what a trace holds, and whether it can be trusted"),
     ("anonymize", "copy a trace without anything private, to hand it out"),
     ("list", "list the benchmarks and the analyzers"),
     ("doctor", "check what gpuscope needs on this machine, and how to get it"),
@@ -60,6 +63,8 @@ def _help() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default ``sys.argv[1:]``) and return the exit code."""
     argv = [*(sys.argv[1:] if argv is None else argv)]  # `list` is also a command here
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names in a trace may not fit the terminal
     if not argv or argv[0] in {"-h", "--help", "help"}:
         print(_help(), end="")
         return 0
@@ -78,7 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             allow_abbrev=False,
         )
         module.add_arguments(parser)
-        return int(module.run(parser.parse_args(argv[1:])))
+        code = int(module.run(parser.parse_args(argv[1:])))
+        sys.stdout.flush()
+        return code
     except errors.GpuscopeError as error:
         print(f"gpuscope: {error}", file=sys.stderr)
         return error.exit_code
@@ -87,8 +94,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return errors.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (`| head`): not an error, and nothing more to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         return 0
+    except OSError as error:
+        where = f"{error.filename} " if error.filename else "a file or the output "
+        print(f"gpuscope: {where}cannot be used: {error.strerror}.", file=sys.stderr)
+        if error.errno == errno.ENOSPC:
+            _drop_stdout()
+        return 1
+
+
+def _drop_stdout() -> None:
+    """Send what is still to be written nowhere, so that it does not fail again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _unknown(name: str) -> str:

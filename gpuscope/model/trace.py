@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuscope.model.classes import CODE, COPY_CLASSES
+from gpuscope.model.quality import Check
 from gpuscope.model.tables import (
     ApiCalls,
     EventRecords,
@@ -115,6 +116,8 @@ class Trace:
     """Captured environment variables that the causes need."""
     notes: tuple[str, ...] = ()
     """What the reader noticed: sentences for the user."""
+    checks: tuple[Check, ...] = ()
+    """Whether the recording can be trusted, of the tables that were read."""
 
     def rows_of(self, *names: str) -> Operations:
         """Return the operations of the classes `names`, in order."""

@@ -33,6 +33,7 @@ _TABLES = (
     schema.STREAM_INFO,
     *schema.NULL_STREAM_INFO,
     schema.DEVICE_INFO,
+    schema.PROFILER_OVERHEAD,
 )
 """Tables of numbers, copied column by column; ``NVTX_EVENTS`` also has texts."""
 
@@ -62,9 +63,6 @@ _FACTS: Mapping[str, Mapping[str, str]] = {
 }
 """Small tables, their columns, and what the texts in these must look like; others are numbers."""
 
-_VERSIONS = ("CAPTURE_PRODUCT_VERSION", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
-_VERSION = r"\d[\w.-]{0,31}"
-
 
 def anonymize(source: Path, target: Path, *, force: bool = False) -> None:
     """Write a copy of the export `source` without anything private to `target`.
@@ -79,6 +77,9 @@ def anonymize(source: Path, target: Path, *, force: bool = False) -> None:
         `target` cannot be written.
     """
     trace = open_trace(source, tables={"operations", "ranges"})
+    if target.is_symlink() or not (target.is_file() or target.is_dir() or not target.exists()):
+        msg = f"{target} is no regular file: give the name of a new one."
+        raise UsageError(msg)
     if target.exists() and (not force or target.samefile(source)):
         msg = f"{target} exists: give another name" + ("." if force else ", or --force.")
         raise UsageError(msg)
@@ -116,6 +117,11 @@ class _Copy:
             self._copy_facts(table, facts)
         self._copy_ranks()
         self._write_versions()
+        machine = nsys_sqlite.machine_facts(self._source)
+        self._insert(schema.MACHINE_TABLE, ("name", "value"), machine.items())
+        messages = nsys_sqlite.diagnostics(self._source)
+        if messages:
+            self._insert(schema.DIAGNOSTICS, ("severity", "text"), messages)
         self._insert("META_DATA_CAPTURE", ("name", "value"), environment.items())
         self._write_texts()
 
@@ -178,7 +184,8 @@ class _Copy:
             rows = [
                 (record["name"], record["value"])
                 for record in self._source.records(table, "name", "value")
-                if record.get("name") in _VERSIONS and _allowed(record.get("value"), _VERSION)
+                if record.get("name") in schema.VERSION_NAMES
+                and _allowed(record.get("value"), schema.VERSION_PATTERN)
             ]
             if rows:
                 self._insert(table, ("name", "value"), rows)

@@ -110,7 +110,7 @@ class Database:
     def columns(self, table: str) -> dict[str, bool]:
         """Return the columns of `table`: name to whether it is declared NOT NULL."""
         with self._sentences():
-            info = self._connection.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
+            info = self._connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
         return {str(row[1]): bool(row[3]) for row in info}
 
     def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -130,8 +130,8 @@ class Database:
         present = [name for name in names if name in self.columns(table)]
         if not present:
             return []
-        listed = ", ".join(map(_quoted, present))
-        rows = self.rows(f"SELECT {listed} FROM {_quoted(table)}")
+        listed = ", ".join(map(quoted, present))
+        rows = self.rows(f"SELECT {listed} FROM {quoted(table)}")
         return [dict(zip(present, row, strict=True)) for row in rows]
 
     def find(self, spec: TableSpec) -> str | None:
@@ -166,14 +166,14 @@ class Database:
                 raise TraceError(msg)
         query = ", ".join(
             f"{_expression(spec.columns[name], source, bool(source and present[source]))} "
-            f"AS {_quoted(name)}"
+            f"AS {quoted(name)}"
             for name, source in chosen.items()
         )
         with self._sentences():
             columns = self._fetch_compiled(query, table, spec.where)
             if columns is None and not self._holds_fractions(table, chosen.values()):
                 where = f" WHERE {spec.where}" if spec.where else ""
-                columns = self._fetch_rows(f"SELECT {query} FROM {_quoted(table)}{where}", chosen)
+                columns = self._fetch_rows(f"SELECT {query} FROM {quoted(table)}{where}", chosen)
             if columns is None:
                 columns = self._fetch_damaged(table, spec, chosen)
         if "bytes" in columns:
@@ -193,7 +193,7 @@ class Database:
             return None
         try:
             (low, high) = self._connection.execute(
-                f"SELECT min(rowid), max(rowid) FROM {_quoted(table)}"
+                f"SELECT min(rowid), max(rowid) FROM {quoted(table)}"
             ).fetchone()
         except sqlite3.OperationalError as error:
             if "no such column" in str(error):  # another tool made it WITHOUT ROWID
@@ -208,7 +208,7 @@ class Database:
         step = (high - low) // _PARTITIONS + 1
         also = f"{condition} AND " if condition else ""
         queries = [
-            f"SELECT {query} FROM {_quoted(table)} "
+            f"SELECT {query} FROM {quoted(table)} "
             f"WHERE {also}rowid >= {first} AND rowid < {first + step}"
             for first in range(low, high + 1, step)
         ]
@@ -230,8 +230,8 @@ class Database:
 
     def _holds_fractions(self, table: str, sources: Iterable[str | None]) -> bool:
         """Whether a column holds a fraction, which NumPy would silently cut to an integer."""
-        tests = " OR ".join(f"typeof({_quoted(source)}) = 'real'" for source in sources if source)
-        query = f"SELECT EXISTS (SELECT 1 FROM {_quoted(table)} WHERE {tests})"
+        tests = " OR ".join(f"typeof({quoted(source)}) = 'real'" for source in sources if source)
+        query = f"SELECT EXISTS (SELECT 1 FROM {quoted(table)} WHERE {tests})"
         return bool(self._connection.execute(query).fetchone()[0])
 
     def _fetch_rows(self, sql: str, names: Iterable[str]) -> dict[str, Int64] | None:
@@ -249,7 +249,7 @@ class Database:
         """Read row by row what the fast path stumbled over; bad rows are left out and counted."""
         condition = f" WHERE {spec.where}" if spec.where else ""
         (count,) = self._connection.execute(
-            f"SELECT count(*) FROM {_quoted(table)}{condition}"
+            f"SELECT count(*) FROM {quoted(table)}{condition}"
         ).fetchone()
         values = []
         conditions = [f"({spec.where})"] if spec.where else []
@@ -258,16 +258,16 @@ class Database:
             if source is None:
                 values.append(str(default))
             elif default is None:
-                values.append(_quoted(source))
-                conditions.append(f"typeof({_quoted(source)}) = 'integer'")
+                values.append(quoted(source))
+                conditions.append(f"typeof({quoted(source)}) = 'integer'")
             else:
-                quoted = _quoted(source)
+                column = quoted(source)
                 values.append(
-                    f"CASE typeof({quoted}) WHEN 'integer' THEN {quoted} ELSE {default} END"
+                    f"CASE typeof({column}) WHEN 'integer' THEN {column} ELSE {default} END"
                 )
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         columns = self._fetch_rows(
-            f"SELECT {', '.join(values)} FROM {_quoted(table)}{where}", chosen
+            f"SELECT {', '.join(values)} FROM {quoted(table)}{where}", chosen
         )
         assert columns is not None  # nothing but integers is left
         left = len(next(iter(columns.values())))
@@ -306,11 +306,12 @@ class Database:
             return {}
         wanted = set(ids.tolist())
         with self._sentences():
-            cursor = self._connection.execute(f"SELECT id, value FROM {_quoted(table)}")
+            cursor = self._connection.execute(f"SELECT id, value FROM {quoted(table)}")
             return {key: str(value) for key, value in cursor if key in wanted}
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -318,8 +319,8 @@ def _expression(column: Column, source: str | None, not_null: bool) -> str:
     if source is None:
         return str(column.default)
     if not_null or column.default is None:
-        return _quoted(source)
-    return f"ifnull({_quoted(source)}, {column.default})"
+        return quoted(source)
+    return f"ifnull({quoted(source)}, {column.default})"
 
 
 def _as_array(chunk: Any) -> Int64:

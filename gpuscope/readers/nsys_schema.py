@@ -145,6 +145,7 @@ MPI = tuple(
         "MPI_OTHER_EVENTS",
     )
 )
+PROFILER_OVERHEAD = TableSpec(("PROFILER_OVERHEAD",), _columns("start", "end"), timed=False)
 MPI_RANKS = TableSpec(("MPI_RANKS",), _columns("globalTid", "rank"), timed=False)
 STREAM_INFO = TableSpec(
     ("TARGET_INFO_CUDA_STREAM",),
@@ -203,6 +204,17 @@ GPU_INFO = (
 OPERATION_TABLES = (KERNEL, MEMCPY, MEMSET, GRAPH)
 """The tables whose rows are operations."""
 
+DIAGNOSTICS = "DIAGNOSTIC_EVENT"
+"""The table of the profiler's messages about its recording."""
+DIAGNOSTIC_ERROR = 3
+"""Its severity of errors."""
+STARTED = "Profiling has started"
+STOPPED = "Profiling has stopped"
+INCOMPLETE = "Not all CUDA events might have been collected"
+UNSUPPORTED = "is not supported by this build of Nsight Systems"
+DIAGNOSTIC_PHRASES = (STARTED, STOPPED, INCOMPLETE, UNSUPPORTED)
+"""What is known in the messages; the rest of a message may hold paths and names."""
+
 NVPROF_TABLES = frozenset({"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_MARKER"})
 """Tables that only databases of nvprof have."""
 
@@ -236,6 +248,21 @@ _ALGORITHMS = (
     r"(?:[,;:^]|ring|tree|collnet(?:direct|chain)?|nvls(?:tree)?|pat"
     r"|all(?:reduce|gather)|broadcast|reduce(?:scatter)?)+"
 )
+
+VERSION_NAMES = ("CAPTURE_PRODUCT_VERSION", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
+"""The names of the versions in the metadata."""
+VERSION_PATTERN = r"\d[\w.-]{0,31}"
+
+MACHINE_TABLE = "TARGET_INFO_SYSTEM_ENV"
+MACHINE_ALLOWED = {
+    "CpuCores": _NUMBER,
+    "CpuArchitecture": r"[\w-]{1,16}",
+    "CpuDescription": r"[\w ()@.-]{1,64}",
+    "OsDescription": r"[\w ()/.-]{1,64}",
+    "NvDriverVersion": r"[\d.]{1,16}",
+    "CudaDriverVersion": _NUMBER,
+}
+"""What is ever told of the machine, and what it must look like: no names of hosts or users."""
 
 ENVIRONMENT_ALLOWED = {
     "CUDA_DEVICE_MAX_CONNECTIONS": _NUMBER,

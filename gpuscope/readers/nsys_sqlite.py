@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.errors import TraceError
+from gpuscope.model import quality
 from gpuscope.model.classes import CODE, ClassRule, built_in_rules, rule_for
 from gpuscope.model.tables import (
     COMMUNICATION,
@@ -30,7 +32,7 @@ from gpuscope.model.tables import (
 )
 from gpuscope.model.trace import Device, Process, Stream, Thread, Trace
 from gpuscope.readers import nsys_schema as schema
-from gpuscope.readers.database import Database
+from gpuscope.readers.database import Database, quoted
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -59,6 +61,7 @@ MPI_RANK_THREAD = re.compile(r"MPI Rank (\d+)")
 METADATA = ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE")
 """Tables of names and values that say which version captured and exported."""
 
+_NOTHING = (np.empty(0, np.int64), np.empty(0, np.int64))
 _LARGE_LOOKUP = 1 << 26
 """Largest table, in entries, that a direct lookup may take."""
 
@@ -102,6 +105,55 @@ def _check_kind(database: Database) -> None:
             "`nsys export -t sqlite REPORT.nsys-rep`."
         )
         raise TraceError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What is in an export, beside what becomes the trace."""
+
+    captured_by: str | None
+    """Version of Nsight Systems, where it is written down."""
+    exported_by: str | None
+    export_schema: str | None
+    machine: Mapping[str, str]
+    """Facts about the machine, by nsys's names; no names of hosts or users."""
+    table_rows: Mapping[str, int]
+    """Rows of every table that has any, but those that explain codes (``ENUM_``)."""
+
+
+def take_inventory(path: Path) -> Inventory:
+    """List what the export `path` holds.
+
+    Raises
+    ------
+    TraceError
+        The file is no export of Nsight Systems, or damaged.
+    """
+    with Database(path) as database:
+        _check_kind(database)
+        versions = _versions(database)
+        rows = {
+            table: int(database.rows(f"SELECT count(*) FROM {quoted(table)}")[0][0])
+            for table in sorted(database.tables)
+            if not table.startswith(("ENUM_", "sqlite_"))
+        }
+        return Inventory(
+            captured_by=versions.get("CAPTURE_PRODUCT_VERSION"),
+            exported_by=versions.get("EXPORT_PRODUCT_VERSION"),
+            export_schema=versions.get("EXPORT_SCHEMA_VERSION"),
+            machine=machine_facts(database),
+            table_rows={table: count for table, count in rows.items() if count},
+        )
+
+
+def _versions(database: Database) -> dict[str, str]:
+    """Return the versions that the metadata give, by name."""
+    return {
+        str(record["name"]): str(record["value"])
+        for table in METADATA
+        for record in database.records(table, "name", "value")
+        if record.get("name") in schema.VERSION_NAMES and record.get("value") is not None
+    }
 
 
 class _Strings:
@@ -223,13 +275,22 @@ class _Assembly:
         syncs = self._syncs(raw_syncs)
         event_records = self._event_records(raw_events)
         environment = self._environment()
-        tool, schema_version = self._versions()
+        versions = _versions(self.database)
         threads = self._threads()
+        lost = 0 if all_recorded else _lost_records(operations, api, self.strings.texts)
+        checks = self._checks(operations, ranges, lost, "ranges" in tables)
+        self.notes += [
+            f"{check.name}: {check.text}"
+            for check in checks
+            if check.state == quality.WARNING and check.name in quality.NOTED
+        ]
         return Trace(
             path=str(self.database.path),
             format="nsys-sqlite",
-            tool_version=tool,
-            schema_version=schema_version,
+            tool_version=next(
+                (versions[n] for n in schema.VERSION_NAMES[:2] if n in versions), None
+            ),
+            schema_version=versions.get("EXPORT_SCHEMA_VERSION"),
             processes=self._processes(threads, environment),
             threads=threads,
             devices=self._devices(),
@@ -243,10 +304,11 @@ class _Assembly:
             kernel_configs=self._kernel_configs(operations) if "kernel_configs" in tables else None,
             strings=tuple(self.strings.texts),
             damaged=dict(self.database.damaged),
-            lost_records=0 if all_recorded else _lost_records(operations, api, self.strings.texts),
+            lost_records=lost,
             start_utc_ns=self._start_utc_ns(),
             environment=environment,
             notes=tuple(self.notes),
+            checks=checks,
         )
 
     def _every_launch_recorded(self, kernels: Columns | None) -> bool:
@@ -590,21 +652,36 @@ class _Assembly:
 
     # Facts
 
-    def _versions(self) -> tuple[str | None, str | None]:
-        """Return (version of the tool, version of the schema), None where not written down."""
-        facts: dict[str, str] = {}
-        for table in METADATA:
-            for record in self.database.records(table, "name", "value"):
-                facts[str(record.get("name"))] = str(record.get("value"))
-        tool = next(
-            (
-                facts[key]
-                for key in ("CAPTURE_PRODUCT_VERSION", "EXPORT_PRODUCT_VERSION")
-                if key in facts
-            ),
-            None,
+    def _checks(
+        self,
+        operations: Operations | None,
+        ranges: Ranges | None,
+        lost: int | None,
+        ranges_read: bool,
+    ) -> tuple[quality.Check, ...]:
+        overhead = self.database.fetch(schema.PROFILER_OVERHEAD)
+        start, end = (overhead[side] for side in ("start", "end")) if overhead else _NOTHING
+        return (
+            quality.lost_records(lost),
+            quality.whole_graphs(operations),
+            *((quality.nvtx(ranges), quality.open_ranges(ranges)) if ranges_read else ()),
+            quality.profiler_overhead(operations, start, end),
+            quality.clock(operations),
+            quality.recording(self._diagnostics(), lost),
+            quality.damage(self.database.damaged),
         )
-        return tool, facts.get("EXPORT_SCHEMA_VERSION")
+
+    def _diagnostics(self) -> quality.Diagnostics | None:
+        messages = diagnostics(self.database)
+        if not messages:
+            return None
+        phrases = {phrase for _, phrase in messages}
+        return quality.Diagnostics(
+            errors=sum(severity == schema.DIAGNOSTIC_ERROR for severity, _ in messages),
+            incomplete=schema.INCOMPLETE in phrases,
+            unsupported=schema.UNSUPPORTED in phrases,
+            unfinished=schema.STARTED in phrases and schema.STOPPED not in phrases,
+        )
 
     def _start_utc_ns(self) -> int | None:
         for record in self.database.records("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
@@ -716,6 +793,27 @@ class _Assembly:
             known_priority, kind = facts.get((pid, context, number), (None, None))
             streams.append(Stream(process, device, context, number, known_priority, kind))
         return tuple(streams)
+
+
+def machine_facts(database: Database) -> dict[str, str]:
+    """Return what the report says of the machine and may be told."""
+    facts: dict[str, str] = {}
+    for record in database.records(schema.MACHINE_TABLE, "name", "value"):
+        name, value = str(record.get("name")), str(record.get("value"))
+        allowed = schema.MACHINE_ALLOWED.get(name)
+        if allowed and re.fullmatch(allowed, value):
+            facts.setdefault(name, value)
+    return facts
+
+
+def diagnostics(database: Database) -> list[tuple[int | None, str]]:
+    """Return (severity, known phrase or nothing) of each message of the profiler."""
+    messages = []
+    for record in database.records(schema.DIAGNOSTICS, "severity", "text"):
+        severity, text = record.get("severity"), str(record.get("text"))
+        phrase = next((known for known in schema.DIAGNOSTIC_PHRASES if known in text), "")
+        messages.append((severity if isinstance(severity, int) else None, phrase))
+    return messages
 
 
 def thread_names(database: Database) -> list[tuple[int, int, str]]:

@@ -93,3 +93,20 @@ def test_unknown_command_is_a_usage_error_with_a_guess(capsys: pytest.CaptureFix
     assert main(["analyse"]) == 2
 
     assert "'analyze'" in capsys.readouterr().err
+
+
+def test_a_full_disk_under_the_output_is_a_sentence() -> None:
+    full = Path("/dev/full")
+    if not full.is_char_device():
+        pytest.skip("there is no /dev/full")
+    with full.open("w") as nowhere:
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuscope", "list", "--json"],
+            stdout=nowhere,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "No space left" in done.stderr

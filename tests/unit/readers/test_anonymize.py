@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from gpuscope import api, samples
+from gpuscope.cli import main
 from gpuscope.errors import OutputError, TraceError, UsageError
 from gpuscope.model import codec
 from gpuscope.readers.anonymize import anonymize
+from tests.make_export import ACTIVITY, VARIANTS, Export, Variant
 
 SECRET = "s3cret"
+LAUNCH = "cudaLaunchKernel_v7000"
 
 
 def analysis(path: Path) -> dict[str, Any]:
@@ -120,3 +123,74 @@ def test_what_cannot_be_written_or_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(TraceError):
         anonymize(broken, tmp_path / "clean.sqlite")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["broken.sqlite"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_every_version_and_damage_keep_their_analysis(variant: Variant, tmp_path: Path) -> None:
+    source, clean = tmp_path / "trace.sqlite", tmp_path / "clean.sqlite"
+    with Export(source, variant) as export:
+        export.gpu()
+        export.null_stream()
+        export.stream_info(13, priority=-5)
+        export.add("META_DATA_CAPTURE", name="PROCESS_0:ENVIRONMENT_VARIABLE", value='PMI_RANK="2"')
+        for number in range(1, 30):
+            start = 1000 * number
+            export.call(LAUNCH, start - 90, start - 80, correlationId=number)
+            export.operation(
+                "KERNEL",
+                start,
+                start + 700,
+                stream=13,
+                correlationId=number,
+                shortName="gemm",
+                demangledName="void a::gemm<int>()",
+            )
+            export.operation("MEMCPY", start + 50, start + 900, copyKind=1, srcKind=0, bytes=64)
+            export.range(f"step {number % 3}", start - 99, start - 10)
+        export.range("open", 500, None)
+        export.call(LAUNCH, 50_000, 50_010, correlationId=77)
+        export.operation("MEMCPY", 90, 80, copyKind=1)
+        export.operation("MEMCPY", 70, 80, copyKind=1)
+        copies = export.table_name(f"{ACTIVITY}MEMCPY")
+        export.execute(f"UPDATE {copies} SET start = 'soon' WHERE start = 70")
+        export.mpi("OTHER", "MPI_Sendrecv", 100, 900)
+        export.add("DIAGNOSTIC_EVENT", severity=3, text=f"/home/{SECRET} is gone")
+        for text in (
+            "Profiling has started.",
+            f"Not all CUDA events might have been collected. {SECRET}",
+        ):
+            export.add("DIAGNOSTIC_EVENT", severity=1, text=text)
+    anonymize(source, clean)
+    assert analysis(clean) == analysis(source)
+    assert SECRET.encode() not in clean.read_bytes()
+    read, original = api.open_trace(clean), api.open_trace(source)
+    assert (read.checks, read.damaged) == (original.checks, original.damaged)
+    assert [process.rank for process in read.processes] == [2]
+    assert len(read.notes) == 2
+    assert sum(read.damaged.values()) == 2
+
+
+def test_what_is_beside_the_copy_stays(tmp_path: Path) -> None:
+    (tmp_path / "clean.sqlite.part").write_text("mine")
+    anonymize(samples.path("tiny"), tmp_path / "clean.sqlite")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clean.sqlite", "clean.sqlite.part"]
+
+
+def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clean = tmp_path / "clean.sqlite"
+    assert main(["anonymize", str(samples.path("tiny")), str(clean)]) == 0
+    assert capsys.readouterr().err == f"Wrote {clean}\n"
+    assert main(["anonymize", str(samples.path("tiny")), str(clean)]) == 2
+    assert main(["anonymize", str(samples.path("tiny")), str(clean), "--force"]) == 0
+    assert main(["anonymize", str(clean), str(tmp_path), "--force"]) == 1
+
+
+def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(victim)
+    with pytest.raises(UsageError, match="no regular file"):
+        anonymize(samples.path("tiny"), link, force=True)
+    assert victim.read_text() == "mine"
+    assert link.is_symlink()

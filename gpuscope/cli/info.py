@@ -1,0 +1,167 @@
+"""Say what a trace holds: versions, machine, GPUs, processes, what was recorded, and its quality.
+
+Names of hosts and users, paths and the environment are not shown.
+
+For example:
+
+  gpuscope info trace.sqlite            for people
+  gpuscope info report.nsys-rep --json  for programs
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gpuscope.model.trace import Trace
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `gpuscope info`."""
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="trace, report or run folder")
+    parser.add_argument("--json", action="store_true", help="print it for programs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the trace and describe it."""
+    from gpuscope import api
+    from gpuscope.model import codec
+    from gpuscope.readers.nsys_sqlite import take_inventory
+
+    path = api.find_export(args.trace)
+    trace = api.open_trace(path)
+    content = {
+        "schema_version": 1,
+        "path": trace.path,
+        "format": trace.format,
+        "duration_ns": trace.duration_ns,
+        "start_utc_ns": trace.start_utc_ns,
+        **codec.to_jsonable(take_inventory(path)),
+        **_describe(trace),
+    }
+    if args.json:
+        sys.stdout.write(codec.dumps(content))
+    else:
+        from rich.console import Console
+
+        _print(content, Console(highlight=False, soft_wrap=True))
+    return 0
+
+
+def _describe(trace: Trace) -> dict[str, Any]:
+    """Return what the JSON says of the trace itself."""
+    import numpy as np
+
+    from gpuscope.model import codec
+    from gpuscope.model.classes import CLASSES
+    from gpuscope.model.tables import Operations
+
+    operations = trace.operations if trace.operations is not None else Operations.empty()
+    counts = np.bincount(operations.op_class, minlength=len(CLASSES)).tolist()
+    size = np.zeros(len(CLASSES), np.int64)
+    np.add.at(size, operations.op_class, operations.size_bytes)
+    tables = ("operations", "api", "ranges", "mpi", "syncs", "event_records")
+    return {
+        "processes": [
+            {
+                "pid": process.pid,
+                "rank": process.rank,
+                "operations": int((operations.process == index).sum()),
+            }
+            for index, process in enumerate(trace.processes)
+        ],
+        "devices": [
+            {
+                "pid": trace.processes[device.process].pid,
+                "number": device.number,
+                "name": device.name,
+                "copy_engines": device.copy_engines,
+                "sm_count": device.sm_count,
+                "streams": sum(stream.device == index for stream in trace.streams),
+            }
+            for index, device in enumerate(trace.devices)
+        ],
+        "recorded": {
+            name: None if (table := getattr(trace, name)) is None else len(table) for name in tables
+        },
+        "classes": {
+            name: {"count": count, "size_bytes": int(size[code])}
+            for code, (name, count) in enumerate(zip(CLASSES, counts, strict=True))
+            if count
+        },
+        "environment": dict(trace.environment),
+        "checks": codec.to_jsonable(trace.checks),
+        "notes": list(trace.notes),
+    }
+
+
+_RECORDED = {
+    "operations": "GPU operations",
+    "api": "CUDA calls",
+    "ranges": "NVTX ranges",
+    "mpi": "MPI calls",
+    "syncs": "synchronizations",
+    "event_records": "event records",
+}
+_MARKS = {"ok": ("✓", "green"), "warning": ("!", "bold yellow"), "unknown": ("–", "dim")}
+
+
+def _print(content: dict[str, Any], console: Console) -> None:
+    from rich.markup import escape
+
+    from gpuscope.report.text import printable
+    from gpuscope.units import format_bytes, format_ns
+
+    def line(name: str, text: str) -> None:
+        console.print(f"  [bold]{name:<11}[/bold] {escape(printable(text))}")
+
+    console.print(f"[bold]{escape(printable(content['path']))}[/bold]")
+    captured, exported = content["captured_by"], content["exported_by"]
+    versions = [
+        f"{what} {version}"
+        for what, version in (
+            ("captured by", captured),
+            ("exported by", exported),
+            ("schema", content["export_schema"]),
+        )
+        if version
+    ]
+    line("nsys", ", ".join(versions) or "the export names no version")
+    machine = content["machine"]
+    if machine:
+        line("machine", ", ".join(f"{name} {value}" for name, value in machine.items()))
+    for device in content["devices"]:
+        known = [
+            device["name"] or "GPU of unknown model",
+            f"{device['sm_count']} SMs" if device["sm_count"] else "",
+            f"{device['copy_engines'] or '?'} copy engines",
+            f"{device['streams']} streams",
+        ]
+        line(f"GPU {device['number']}", f"{', '.join(filter(None, known))} (pid {device['pid']})")
+    for process in content["processes"]:
+        rank = "" if process["rank"] is None else f", MPI rank {process['rank']}"
+        line("process", f"pid {process['pid']}{rank}: {process['operations']} GPU operations")
+    line("GPU work", f"{format_ns(content['duration_ns'])} from first start to last end")
+    for name, meaning in _RECORDED.items():
+        count = content["recorded"][name]
+        line("" if name != "operations" else "recorded", f"{meaning}: {_count(count)}")
+    for name, row in content["classes"].items():
+        size = f", {format_bytes(row['size_bytes'])}" if row["size_bytes"] else ""
+        line(name, f"{row['count']}{size}")
+    for name, value in content["environment"].items():
+        line("variable", f"{name}={value}")
+    for index, (table, rows) in enumerate(content["table_rows"].items()):
+        line("" if index else "tables", f"{table}: {rows}")
+    for check in content["checks"]:
+        mark, style = _MARKS[check["state"]]
+        text = escape(printable(f"{check['name']}: {check['text']}"))
+        console.print(f"  [{style}]{mark}[/{style}] {text}")
+
+
+def _count(count: int | None) -> str:
+    return "not recorded" if count is None else str(count)

@@ -1,0 +1,178 @@
+"""Checks of whether a recording can be trusted: what each looked at, and what it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuscope import intervals
+from gpuscope.model.classes import CODE
+from gpuscope.model.tables import Int64, Operations, Ranges
+from gpuscope.units import format_ns, format_ratio
+
+OK = "ok"
+WARNING = "warning"
+UNKNOWN = "unknown"
+
+OVERHEAD_SHARE = 0.1
+"""Share of the time of GPU work from which on the profiler's own work in it is worth a word."""
+COARSE_CLOCK_NS = 1_000
+"""Common step of all times from which on the clock is coarse."""
+MIN_TIMES = 16
+"""Fewer operations than these may share a step by chance."""
+_SAMPLE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of a recording."""
+
+    name: str
+    state: str
+    """``ok``, ``warning``, or ``unknown``: the recording does not say."""
+    text: str
+    """What was seen, and what follows from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostics:
+    """What the profiler said of its own recording."""
+
+    errors: int
+    """Messages of the severity "error"."""
+    incomplete: bool
+    """It may have lost events."""
+    unsupported: bool
+    """The driver is newer than it knows."""
+    unfinished: bool
+    """It started, and never stopped."""
+
+
+def lost_records(lost: int | None) -> Check:
+    """Check that GPU records are there for the calls that launched kernels."""
+    name = "lost records"
+    if lost is None:
+        return Check(name, UNKNOWN, "no GPU work or no CUDA API calls to hold against each other")
+    if lost:
+        return Check(
+            name,
+            WARNING,
+            f"about {lost} kernel launches left no GPU record: busy times and overlap are too low",
+        )
+    return Check(name, OK, "every kernel launch left its GPU record")
+
+
+def whole_graphs(operations: Operations | None) -> Check:
+    """Check that CUDA graphs were traced node by node."""
+    name = "CUDA graphs"
+    if operations is None:
+        return Check(name, UNKNOWN, "no GPU work was recorded")
+    count = int((operations.op_class == CODE["graph"]).sum())
+    if count:
+        return Check(
+            name,
+            WARNING,
+            f"{count} launches were traced whole, their inside is unknown: record with "
+            "--cuda-graph-trace=node",
+        )
+    return Check(name, OK, "none traced whole")
+
+
+def nvtx(ranges: Ranges | None) -> Check:
+    """Check that there are NVTX ranges."""
+    if ranges is None or not len(ranges):
+        return Check(
+            "NVTX ranges", WARNING, "none: record with -t nvtx, and annotate the program's phases"
+        )
+    return Check("NVTX ranges", OK, f"{len(ranges)} recorded")
+
+
+def open_ranges(ranges: Ranges | None) -> Check:
+    """Check that ranges ended."""
+    name = "open ranges"
+    if ranges is None:
+        return Check(name, UNKNOWN, "no NVTX ranges were recorded")
+    count = int((ranges.end_ns < 0).sum())
+    if count:
+        return Check(
+            name, WARNING, f"{count} NVTX ranges never ended: left out of the figures of ranges"
+        )
+    return Check(name, OK, "every NVTX range ended")
+
+
+def profiler_overhead(operations: Operations | None, start_ns: Int64, end_ns: Int64) -> Check:
+    """Check that the profiler did little of its own while the GPU had work.
+
+    Parameters
+    ----------
+    operations
+        The GPU work; its window is from the first start to the last end.
+    start_ns, end_ns
+        The profiler's own work, shape (n,), in any order.
+    """
+    name = "profiler overhead"
+    if operations is None or not len(operations):
+        return Check(name, UNKNOWN, "no GPU work was recorded")
+    first, last = int(operations.start_ns[0]), int(operations.end_ns.max())
+    start, end = np.clip(start_ns, first, last), np.clip(end_ns, first, last)
+    spent = intervals.length(intervals.union(start, end))
+    if spent > OVERHEAD_SHARE * (last - first):
+        return Check(
+            name,
+            WARNING,
+            f"for {format_ns(spent)} of the {format_ns(last - first)} of GPU work "
+            f"({format_ratio(spent / (last - first))}) the profiler was at work in the program's "
+            "threads: gaps may be its own; record a longer or a later part",
+        )
+    return Check(name, OK, f"{format_ns(spent)} in {format_ns(last - first)} of GPU work")
+
+
+def clock(operations: Operations | None) -> Check:
+    """Check that times are fine enough."""
+    name = "clock"
+    if operations is None or len(operations) < MIN_TIMES:
+        return Check(name, UNKNOWN, "too few operations to tell the clock's step")
+    origin = operations.start_ns[0]
+    step = 0
+    for part in (slice(None, _SAMPLE), slice(_SAMPLE, None)):
+        step = int(np.gcd.reduce(operations.start_ns[part] - origin, initial=step))
+        step = int(np.gcd.reduce(operations.end_ns[part] - origin, initial=step))
+        if step == 1:  # the first few tell a fine clock
+            break
+    step = max(1, step)
+    state = WARNING if step >= COARSE_CLOCK_NS else OK
+    return Check(name, state, f"all times are multiples of {format_ns(step)}")
+
+
+def recording(diagnostics: Diagnostics | None, lost: int | None) -> Check:
+    """Check what the profiler said of its own recording.
+
+    That events may be missing is nothing to say where every launch left its record.
+    """
+    name = "recording"
+    if diagnostics is None:
+        return Check(name, UNKNOWN, "the profiler wrote no messages down")
+    said = []
+    if diagnostics.unfinished:
+        said.append("the recording broke off before it was stopped")
+    if diagnostics.incomplete and lost != 0:
+        said.append("the profiler may not have collected every event")
+    if diagnostics.unsupported:
+        said.append("the driver is newer than this profiler supports: use a newer Nsight Systems")
+    if diagnostics.errors:
+        said.append(f"the profiler reported {diagnostics.errors} errors: see them in its own page")
+    return Check(name, WARNING if said else OK, "; ".join(said) or "started and stopped as asked")
+
+
+def damage(damaged: Mapping[str, int]) -> Check:
+    """Check that no row had to be left out."""
+    if damaged:
+        listed = ", ".join(f"{key} {count} ×" for key, count in damaged.items())
+        return Check("damaged rows", WARNING, f"left out: {listed}")
+    return Check("damaged rows", OK, "none")
+
+
+NOTED = ("open ranges", "profiler overhead", "recording")
+"""Checks whose warnings go with every analysis; of the others, figures and findings speak."""
