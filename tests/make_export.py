@@ -58,7 +58,10 @@ _TABLES = {
     "EXPORT_META_DATA": "name:TEXT! value:TEXT",
     "DIAGNOSTIC_EVENT": "timestamp! timestampType! source! severity! text:TEXT! globalPid",
     "PROFILER_OVERHEAD": "start! end! globalTid nameId! returnValue!",
-    "ENUM_CUDA_MEMCPY_OPER": "id! name:TEXT label:TEXT",
+    **{
+        f"ENUM_{codes}": "id! name:TEXT label:TEXT"
+        for codes in ("CUDA_MEMCPY_OPER", "CUDA_MEM_KIND", "CUPTI_STREAM_TYPE")
+    },
 }
 """Columns by table; ``!`` is NOT NULL, whatever is not ``:TEXT`` is a number."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from gpuscope.errors import TraceError
 from gpuscope.model.classes import ClassRule
 from gpuscope.model.trace import Trace
+from gpuscope.progress import Progress, silent
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
 
@@ -22,7 +23,10 @@ _KNOWN_MAGIC = (
 
 
 def open_trace(
-    path: Path, rules: Sequence[ClassRule] = (), tables: Collection[str] | None = None
+    path: Path,
+    rules: Sequence[ClassRule] = (),
+    tables: Collection[str] | None = None,
+    progress: Progress = silent,
 ) -> Trace:
     """Read the SQLite export `path` of an Nsight Systems report.
 
@@ -34,6 +38,8 @@ def open_trace(
         Class rules that go before the built-in ones.
     tables
         Names of the tables of the trace to read; None: all.
+    progress
+        Told how many rows were read.
 
     Raises
     ------
@@ -66,4 +72,5 @@ def open_trace(
         what = f"it is {kind}" if kind else "it is neither SQLite nor a report of Nsight Systems"
         msg = f"{path} is not a trace: {what}."
         raise TraceError(msg)
-    return nsys_sqlite.read(path, rules, nsys_sqlite.ALL_TABLES if tables is None else tables)
+    wanted = nsys_sqlite.ALL_TABLES if tables is None else tables
+    return nsys_sqlite.read(path, rules, wanted, progress)

@@ -23,8 +23,10 @@ from gpuscope.readers import nsys_sqlite, open_trace
 from gpuscope.readers.database import Database
 
 _TABLES = (
-    *schema.OPERATION_TABLES,
-    schema.KERNEL_CONFIG,
+    schema.KERNEL_WITH_CONFIG,
+    schema.MEMCPY,
+    schema.MEMSET,
+    schema.GRAPH,
     schema.RUNTIME,
     schema.SYNCHRONIZATION,
     schema.CUDA_EVENT,
@@ -60,6 +62,7 @@ _FACTS: Mapping[str, Mapping[str, str]] = {
         "numMultiprocessors": "",
     },
     "TARGET_INFO_SESSION_START_TIME": {"utcEpochNs": ""},
+    **{enum.table: {"id": "", "name": r"[A-Z_]{1,64}"} for enum in schema.ENUMS.values()},
 }
 """Small tables, their columns, and what the texts in these must look like; others are numbers."""
 

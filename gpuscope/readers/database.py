@@ -8,6 +8,7 @@ import sqlite3
 import tempfile
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,8 +29,35 @@ _COMPANIONS = ("-wal", "-journal")
 
 _LARGE_ROWS = 200_000
 """From this many rows on the compiled reader is worth its import, about 0.25 s."""
+_CHUNK_ROWS = 500_000
+"""Rows read at once: memory that is used again costs less than memory that is new."""
 _PARTITIONS = 2
-"""Parts in which the compiled reader reads a table at once."""
+"""Parts in which the compiled reader reads these rows at once."""
+_FEW_STRINGS = 2_000
+"""Up to this many texts are looked up one by one; for more the whole table is read."""
+
+Columns = dict[str, Int64]
+_RowRange = tuple[int, int]
+"""Rowids from the first up to, but not including, the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What is read from a table."""
+
+    table: str
+    spec: TableSpec
+    sources: dict[str, str | None]
+    """Our column names to the names in the file; None: absent there, all rows get the default."""
+    query: str
+    """The columns, as SQL."""
+
+    def condition(self, rows: _RowRange | None) -> str:
+        """Return the SQL clause that selects the wanted rows among `rows`, or none."""
+        conditions = [f"({self.spec.where})"] if self.spec.where else []
+        if rows is not None:
+            conditions.append(f"rowid >= {rows[0]} AND rowid < {rows[1]}")
+        return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
 class Database:
@@ -138,11 +166,31 @@ class Database:
         """Return the name that the table has in this file, or None."""
         return next((name for name in spec.names if name in self.tables), None)
 
-    def fetch(self, spec: TableSpec, leave_out: Sequence[str] = ()) -> dict[str, Int64] | None:
-        """Read the columns of a table, but `leave_out`; None when the file has no such table.
+    def row_count(self, spec: TableSpec) -> int:
+        """Return the number of rows of a table, wanted or not; 0 where the file has none."""
+        table = self.find(spec)
+        if table is None:
+            return 0
+        with self._sentences():
+            query = f"SELECT count(*) FROM {quoted(table)}"
+            return int(self._connection.execute(query).fetchone()[0])
 
-        Rows that lack a required value, hold text where a number belongs, end before they start or
-        lie outside the representable times are dropped and counted in `damaged`.
+    def fetch(self, spec: TableSpec) -> Columns | None:
+        """Read the columns of a whole table, as :meth:`chunks` does; None where there is none."""
+        chunks = self.chunks(spec)
+        if chunks is None:
+            return None
+        parts = list(chunks)
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
+
+    def chunks(self, spec: TableSpec, leave_out: Sequence[str] = ()) -> Iterator[Columns] | None:
+        """Read the columns of a table, but `leave_out`, some rows at a time, at least once.
+
+        None when the file has no such table. Rows that lack a required value, hold text where a
+        number belongs, end before they start or lie outside the representable times are dropped and
+        counted in `damaged`.
 
         Raises
         ------
@@ -153,12 +201,12 @@ class Database:
         if table is None:
             return None
         present = self.columns(table)
-        chosen: dict[str, str | None] = {}
+        sources: dict[str, str | None] = {}
         for name, column in spec.columns.items():
             if name in leave_out:
                 continue
-            chosen[name] = next((n for n in column.names if n in present), None)
-            if chosen[name] is None and column.default is None:
+            sources[name] = next((n for n in column.names if n in present), None)
+            if sources[name] is None and column.default is None:
                 msg = (
                     f"{self.path} is no export of Nsight Systems known here: table {table} "
                     f"has no column {name}."
@@ -167,50 +215,68 @@ class Database:
         query = ", ".join(
             f"{_expression(spec.columns[name], source, bool(source and present[source]))} "
             f"AS {quoted(name)}"
-            for name, source in chosen.items()
+            for name, source in sources.items()
         )
-        with self._sentences():
-            columns = self._fetch_compiled(query, table, spec.where)
-            if columns is None and not self._holds_fractions(table, chosen.values()):
-                where = f" WHERE {spec.where}" if spec.where else ""
-                columns = self._fetch_rows(f"SELECT {query} FROM {quoted(table)}{where}", chosen)
-            if columns is None:
-                columns = self._fetch_damaged(table, spec, chosen)
-        if "bytes" in columns:
-            size = columns["bytes"]
-            good = (size >= 0) & (size <= _LARGEST_BYTES)
-            columns = self._keep(table, columns, good, "size out of range")
-        return self._drop_bad_times(table, spec, columns) if spec.timed else columns
+        return self._read_chunks(_Reading(table, spec, sources, query))
 
-    def _fetch_compiled(self, query: str, table: str, condition: str) -> dict[str, Int64] | None:
-        """Read a large table with the compiled reader; None where that is not to be had.
+    def _read_chunks(self, reading: _Reading) -> Iterator[Columns]:
+        for rows in self._row_ranges(reading.table):
+            with self._sentences():
+                columns = None if rows is None else self._fetch_compiled(reading, *rows)
+                condition = reading.condition(rows)
+                if columns is None and not self._holds_fractions(reading, condition):
+                    query = f"SELECT {reading.query} FROM {quoted(reading.table)}{condition}"
+                    columns = self._fetch_rows(query, reading.sources)
+                if columns is None:
+                    columns = self._fetch_damaged(reading, condition)
+            if "bytes" in columns:
+                size = columns["bytes"]
+                good = (size >= 0) & (size <= _LARGEST_BYTES)
+                columns = self._keep(reading.table, columns, good, "size out of range")
+            if reading.spec.timed:
+                columns = self._drop_bad_times(reading.table, reading.spec, columns)
+            yield columns
+
+    def _row_ranges(self, table: str) -> list[_RowRange | None]:
+        """Cut a large table into ranges of rowids; None stands for all its rows at once."""
+        whole: list[_RowRange | None] = [None]
+        if table in self._views:
+            return whole
+        with self._sentences():
+            name = quoted(table)
+            query = f"SELECT (SELECT min(rowid) FROM {name}), (SELECT max(rowid) FROM {name})"
+            try:
+                low, high = self._connection.execute(query).fetchone()
+            except sqlite3.OperationalError as error:
+                if "no such column" in str(error):  # another tool made it WITHOUT ROWID
+                    return whole
+                raise
+            if low is None or high - low < _LARGE_ROWS:
+                return whole
+            (count,) = self._connection.execute(f"SELECT count(*) FROM {name}").fetchone()
+        if high - low > 2 * count:  # few rows far apart: most ranges would be empty
+            return whole
+        return [
+            (first, min(first + _CHUNK_ROWS, high + 1))
+            for first in range(low, high + 1, _CHUNK_ROWS)
+        ]
+
+    def _fetch_compiled(self, reading: _Reading, low: int, high: int) -> Columns | None:
+        """Read rows with the compiled reader; None where that is not to be had.
 
         It is given only a file that exists, has no log beside it and a percent-encoded name, since
         it would create a missing file and retry a locked one. What it cannot read as integers is
         left to the careful path.
         """
-        if table in self._views:
-            return None
-        try:
-            (low, high) = self._connection.execute(
-                f"SELECT min(rowid), max(rowid) FROM {quoted(table)}"
-            ).fetchone()
-        except sqlite3.OperationalError as error:
-            if "no such column" in str(error):  # another tool made it WITHOUT ROWID
-                return None
-            raise
-        if low is None or high - low < _LARGE_ROWS:
-            return None
         try:
             import connectorx
         except ImportError:
             return None
         step = (high - low) // _PARTITIONS + 1
-        also = f"{condition} AND " if condition else ""
         queries = [
-            f"SELECT {query} FROM {quoted(table)} "
-            f"WHERE {also}rowid >= {first} AND rowid < {first + step}"
-            for first in range(low, high + 1, step)
+            f"SELECT {reading.query} FROM {quoted(reading.table)}"
+            + reading.condition((first, min(first + step, high)))
+            for first in range(low, high, step)
         ]
         address = f"sqlite://{urllib.parse.quote(str(self._source.resolve()))}"
         try:
@@ -219,22 +285,24 @@ class Database:
             raise
         except BaseException:  # its panics are no Exception
             return None
-        columns = {}
-        while data.num_columns:  # let go of each column as soon as it is copied
-            name, column = data.column_names[0], data.column(0)
-            if str(column.type) != "int64" or column.null_count:
-                return None
-            columns[name] = np.concatenate([_as_array(chunk) for chunk in column.chunks])
-            data = data.remove_column(0)
-        return columns
+        if any(str(field.type) != "int64" for field in data.schema):
+            return None
+        if any(column.null_count for column in data.columns):
+            return None
+        return {
+            name: np.concatenate([_as_array(chunk) for chunk in data.column(name).chunks])
+            for name in data.column_names
+        }
 
-    def _holds_fractions(self, table: str, sources: Iterable[str | None]) -> bool:
+    def _holds_fractions(self, reading: _Reading, condition: str) -> bool:
         """Whether a column holds a fraction, which NumPy would silently cut to an integer."""
-        tests = " OR ".join(f"typeof({quoted(source)}) = 'real'" for source in sources if source)
-        query = f"SELECT EXISTS (SELECT 1 FROM {quoted(table)} WHERE {tests})"
-        return bool(self._connection.execute(query).fetchone()[0])
+        sources = [source for source in reading.sources.values() if source]
+        tests = " OR ".join(f"typeof({quoted(source)}) = 'real'" for source in sources)
+        rows = f"SELECT * FROM {quoted(reading.table)}{condition}"
+        query = f"SELECT EXISTS (SELECT 1 FROM ({rows}) WHERE {tests})"
+        return bool(sources) and bool(self._connection.execute(query).fetchone()[0])
 
-    def _fetch_rows(self, sql: str, names: Iterable[str]) -> dict[str, Int64] | None:
+    def _fetch_rows(self, sql: str, names: Iterable[str]) -> Columns | None:
         """Read row by row; None where a value is no integer."""
         dtype = np.dtype([(name, np.int64) for name in names])
         try:
@@ -243,18 +311,14 @@ class Database:
             return None
         return {name: np.ascontiguousarray(data[name]) for name in dtype.names or ()}
 
-    def _fetch_damaged(
-        self, table: str, spec: TableSpec, chosen: dict[str, str | None]
-    ) -> dict[str, Int64]:
+    def _fetch_damaged(self, reading: _Reading, condition: str) -> Columns:
         """Read row by row what the fast path stumbled over; bad rows are left out and counted."""
-        condition = f" WHERE {spec.where}" if spec.where else ""
-        (count,) = self._connection.execute(
-            f"SELECT count(*) FROM {quoted(table)}{condition}"
-        ).fetchone()
+        table = f"(SELECT * FROM {quoted(reading.table)}{condition})"
+        (count,) = self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()
         values = []
-        conditions = [f"({spec.where})"] if spec.where else []
-        for name, source in chosen.items():
-            default = spec.columns[name].default
+        conditions = []
+        for name, source in reading.sources.items():
+            default = reading.spec.columns[name].default
             if source is None:
                 values.append(str(default))
             elif default is None:
@@ -267,16 +331,14 @@ class Database:
                 )
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         columns = self._fetch_rows(
-            f"SELECT {', '.join(values)} FROM {quoted(table)}{where}", chosen
+            f"SELECT {', '.join(values)} FROM {table}{where}", reading.sources
         )
         assert columns is not None  # nothing but integers is left
         left = len(next(iter(columns.values())))
-        self.count_damage(table, "value missing or no number", count - left)
+        self.count_damage(reading.table, "value missing or no number", count - left)
         return columns
 
-    def _drop_bad_times(
-        self, table: str, spec: TableSpec, columns: dict[str, Int64]
-    ) -> dict[str, Int64]:
+    def _drop_bad_times(self, table: str, spec: TableSpec, columns: Columns) -> Columns:
         start, end = columns["start"], columns["end"]
         reversed_ = end < start
         if spec.open_ended:
@@ -286,8 +348,8 @@ class Database:
         return self._keep(table, columns, ~reversed_[inside], "end before start")
 
     def _keep(
-        self, table: str, columns: dict[str, Int64], good: npt.NDArray[np.bool_], reason: str
-    ) -> dict[str, Int64]:
+        self, table: str, columns: Columns, good: npt.NDArray[np.bool_], reason: str
+    ) -> Columns:
         """Leave out the rows that are not `good`, and count them."""
         if good.all():
             return columns
@@ -300,14 +362,17 @@ class Database:
             key = f"{table}: {reason}"
             self.damaged[key] = self.damaged.get(key, 0) + count
 
-    def strings(self, table: str, ids: Int64) -> dict[int, str]:
+    def strings(self, table: str, ids: Iterable[int]) -> dict[int, str]:
         """Return the texts of `ids` in a table with columns ``id`` and ``value``."""
-        if table not in self.tables:
+        wanted = set(ids)
+        if table not in self.tables or not wanted:
             return {}
-        wanted = set(ids.tolist())
+        query = f"SELECT id, value FROM {quoted(table)}"
+        if len(wanted) <= _FEW_STRINGS:
+            query += f" WHERE id IN ({', '.join(map(str, wanted))})"
         with self._sentences():
-            cursor = self._connection.execute(f"SELECT id, value FROM {quoted(table)}")
-            return {key: str(value) for key, value in cursor if key in wanted}
+            rows = self._connection.execute(query)
+            return {key: str(value) for key, value in rows if key in wanted}
 
 
 def quoted(name: str) -> str:

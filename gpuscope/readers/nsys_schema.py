@@ -64,22 +64,24 @@ KERNEL = TableSpec(
     _versions("CUPTI_ACTIVITY_KIND_KERNEL"),
     _columns("start", "end", **_PLACE, shortName=-1, demangledName=-1, graphNodeId=-1),
 )
-KERNEL_CONFIG = TableSpec(
-    _versions("CUPTI_ACTIVITY_KIND_KERNEL"),
-    _columns(
-        "start",
-        "end",
-        gridX=1,
-        gridY=1,
-        gridZ=1,
-        blockX=1,
-        blockY=1,
-        blockZ=1,
-        registersPerThread=0,
-        staticSharedMemory=0,
-        dynamicSharedMemory=0,
-    ),
+KERNEL_WITH_CONFIG = TableSpec(
+    KERNEL.names,
+    {
+        **KERNEL.columns,
+        **_columns(
+            gridX=1,
+            gridY=1,
+            gridZ=1,
+            blockX=1,
+            blockY=1,
+            blockZ=1,
+            registersPerThread=0,
+            staticSharedMemory=0,
+            dynamicSharedMemory=0,
+        ),
+    },
 )
+"""The kernels with their launch configurations."""
 MEMCPY = TableSpec(
     _versions("CUPTI_ACTIVITY_KIND_MEMCPY"),
     _columns(
@@ -147,22 +149,24 @@ MPI = tuple(
 )
 PROFILER_OVERHEAD = TableSpec(("PROFILER_OVERHEAD",), _columns("start", "end"), timed=False)
 MPI_RANKS = TableSpec(("MPI_RANKS",), _columns("globalTid", "rank"), timed=False)
+_OWNER = _columns(hwId=-1, vmId=-1)
+"""What else names a process: its hardware and its virtual machine."""
 STREAM_INFO = TableSpec(
     ("TARGET_INFO_CUDA_STREAM",),
-    _columns("streamId", "processId", "contextId", priority=0, flag=0),
+    {**_OWNER, **_columns("processId", "contextId", "streamId", priority=0, flag=0)},
     timed=False,
 )
 NULL_STREAM_INFO = (
     TableSpec(
         ("TARGET_INFO_CUDA_CONTEXT_INFO",),
-        _columns("processId", "contextId", "nullStreamId"),
+        {**_OWNER, **_columns("processId", "contextId", "nullStreamId")},
         timed=False,
     ),
     TableSpec(
         ("TARGET_INFO_CUDA_NULL_STREAM",),
         {
-            "processId": Column(("processId",)),
-            "contextId": Column(("contextId",)),
+            **_OWNER,
+            **_columns("processId", "contextId"),
             "nullStreamId": Column(("streamId", "nullStreamId")),
         },
         timed=False,
@@ -242,6 +246,53 @@ COPY_KIND_CLASS = {
     13: "uvm",
 }
 """CUPTI's copy kinds to classes; what more it takes (peers, prefetches) the reader decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enum:
+    """What an export itself says of a column of codes, and the codes that these names have here."""
+
+    table: str
+    codes: Mapping[str, int]
+
+
+def _enum(table: str, prefix: str, *names: str) -> Enum:
+    return Enum(table, {f"{prefix}_{name}": code for code, name in enumerate(names) if name})
+
+
+_MEMORY_KINDS = _enum(
+    "ENUM_CUDA_MEM_KIND",
+    "CUDA_MEMOPR_MEMORY_KIND",
+    *("PAGEABLE", "PINNED", "DEVICE", "ARRAY", "MANAGED"),
+    *("DEVICE_STATIC", "MANAGED_STATIC", "UNKNOWN"),
+)
+ENUMS = {
+    "copyKind": _enum(
+        "ENUM_CUDA_MEMCPY_OPER",
+        "CUDA_MEMCPY_KIND",
+        *("UNKNOWN", "HTOD", "DTOH", "HTOA", "ATOH", "ATOA", "ATOD", "DTOA", "DTOD", "HTOH"),
+        *("PTOP", "UVM_HTOD", "UVM_DTOH", "UVM_DTOD"),
+    ),
+    "srcKind": _MEMORY_KINDS,
+    "dstKind": _MEMORY_KINDS,
+    "migrationCause": _enum(
+        "ENUM_CUDA_UNIF_MEM_MIGRATION",
+        "CUDA_UNIFIED_MEMORY_MIGRATION_CAUSE",
+        *("UNKNOWN", "USER", "COHERENCE", "PREFETCH", "EVICTION", "ACCESS_COUNTERS"),
+    ),
+    "syncType": _enum(
+        "ENUM_CUPTI_SYNC_TYPE",
+        "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE",
+        *("UNKNOWN", "EVENT_SYNCHRONIZE", "STREAM_WAIT_EVENT"),
+        *("STREAM_SYNCHRONIZE", "CONTEXT_SYNCHRONIZE"),
+    ),
+    "flag": _enum(
+        "ENUM_CUPTI_STREAM_TYPE",
+        "CUPTI_ACTIVITY_STREAM_CREATE_FLAG",
+        *("UNKNOWN", "DEFAULT", "NON_BLOCKING", "NULL"),
+    ),
+}
+"""Columns of codes whose meaning an export may state; where it does not, these numbers hold."""
 
 _NUMBER = r"-?\d{1,9}"
 _ALGORITHMS = (

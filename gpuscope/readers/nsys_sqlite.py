@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -31,20 +31,23 @@ from gpuscope.model.tables import (
     SyncRecords,
 )
 from gpuscope.model.trace import Device, Process, Stream, Thread, Trace
+from gpuscope.progress import Progress, silent
 from gpuscope.readers import nsys_schema as schema
-from gpuscope.readers.database import Database, quoted
+from gpuscope.readers.database import Columns, Database, quoted
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
-Columns = dict[str, Int64]
 _Value = npt.NDArray[Any] | int
 """A column: an array, or the one value of all rows."""
+_Arrays = dict[str, npt.NDArray[Any]]
 _Part = dict[str, _Value]
 _Timed = TypeVar("_Timed", Operations, ApiCalls, Ranges, MpiCalls, SyncRecords)
 
 _PROCESS_SHIFT = 24
 """A globalTid without its 24 thread bits names the process."""
 _PID_MASK = 0xFFFFFF
+_MACHINE_SHIFT, _HARDWARE_SHIFT = 24, 32
+"""Where a process so named has its virtual machine and its hardware."""
 _TID_MASK = 0xFFFFFF
 
 _LAUNCH_CALL = re.compile(r"cu(da)?Launch(Cooperative)?Kernel(Ex|ExC|_ptsz)*(_v\d+)?")
@@ -62,18 +65,31 @@ METADATA = ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE")
 """Tables of names and values that say which version captured and exported."""
 
 _NOTHING = (np.empty(0, np.int64), np.empty(0, np.int64))
+_PEEK = 64
+"""Rows looked at first to see that a column is not constant."""
 _LARGE_LOOKUP = 1 << 26
 """Largest table, in entries, that a direct lookup may take."""
 
 
-ALL_TABLES = frozenset(
-    {"operations", "api", "ranges", "mpi", "syncs", "event_records", "kernel_configs"}
-)
+_SPECS: Mapping[str, tuple[schema.TableSpec, ...]] = {
+    "operations": schema.OPERATION_TABLES,
+    "api": (schema.RUNTIME,),
+    "ranges": (schema.NVTX,),
+    "mpi": schema.MPI,
+    "syncs": (schema.SYNCHRONIZATION,),
+    "event_records": (schema.CUDA_EVENT,),
+    "kernel_configs": (),  # read with the operations
+}
+"""Tables of a trace to the tables of the export that they are read from."""
+ALL_TABLES = frozenset(_SPECS)
 """The tables of a trace that a reader can be asked for."""
 
 
 def read(
-    path: Path, rules: Sequence[ClassRule] = (), tables: Collection[str] = ALL_TABLES
+    path: Path,
+    rules: Sequence[ClassRule] = (),
+    tables: Collection[str] = ALL_TABLES,
+    progress: Progress = silent,
 ) -> Trace:
     """Read `tables` of the export `path`; `rules` go before the built-in class rules.
 
@@ -86,7 +102,8 @@ def read(
     """
     with Database(path) as database:
         _check_kind(database)
-        return _Assembly(database, (*rules, *built_in_rules())).trace(frozenset(tables))
+        assembly = _Assembly(database, (*rules, *built_in_rules()), progress)
+        return assembly.trace(frozenset(tables))
 
 
 def _check_kind(database: Database) -> None:
@@ -231,9 +248,14 @@ def factorize(*columns: Int64) -> tuple[Int64, list[tuple[int, ...]]]:
 class _Assembly:
     """Builds one trace; every method turns one table of the export into one of ours."""
 
-    def __init__(self, database: Database, rules: Sequence[ClassRule]) -> None:
+    def __init__(self, database: Database, rules: Sequence[ClassRule], progress: Progress) -> None:
         self.database = database
         self.rules = rules
+        self.progress = progress
+        self._expected = self._done = 0
+        """Rows to be read, and rows that were."""
+        self._texts: dict[int, str | None] = {}
+        self._codes: dict[str, dict[int, int]] = {}
         self.strings = _Strings()
         self.processes = _Identities()
         self.threads = _Identities()
@@ -242,38 +264,28 @@ class _Assembly:
         self.notes: list[str] = []
 
     def trace(self, tables: frozenset[str]) -> Trace:
-        def wanted(name: str, spec: schema.TableSpec, *leave_out: str) -> Columns | None:
-            return self.database.fetch(spec, leave_out) if name in tables else None
-
         # Launches are needed also to tell how many GPU records were lost; but where the kernels
         # are as many as their launches, none was, and the calls need not be read.
-        def operations_with(*leave_out: str) -> list[Columns | None]:
-            return [wanted("operations", spec, *leave_out) for spec in schema.OPERATION_TABLES]
-
-        all_recorded = False
-        if not tables & {"api", "ranges", "syncs", "event_records"}:
-            raw_operations = operations_with("correlationId", "graphNodeId")
-            all_recorded = self._every_launch_recorded(raw_operations[0])
+        calls_aside = not tables & {"api", "ranges", "syncs", "event_records"}
+        all_recorded = calls_aside and self._every_launch_recorded()
         if not all_recorded:
             tables |= {"api"}
-            raw_operations = operations_with()
-        raw_api = wanted("api", schema.RUNTIME)
-        raw_ranges = wanted("ranges", schema.NVTX)
-        raw_mpi = [table for spec in schema.MPI if (table := wanted("mpi", spec))]
-        raw_syncs = wanted("syncs", schema.SYNCHRONIZATION)
-        raw_events = wanted("event_records", schema.CUDA_EVENT)
-        self._load_strings([raw_api, *raw_operations, raw_ranges, *raw_mpi])
+        self._expected = self._rows_to_read(tables)
 
         # Processes are numbered from the GPU work first, so that these come first in every list.
-        api = self._api(raw_api)
+        api = self._api() if "api" in tables else None
         self._api_rows = _rows_by_correlation(api)
-        operations = self._operations(raw_operations)
-        ranges = self._ranges(raw_ranges)
+        operations, configs = None, None
+        if "operations" in tables:
+            operations, configs = self._operations(tables, with_launches=not all_recorded)
+        if all_recorded and self._kernels_damaged():
+            return _Assembly(self.database, self.rules, self.progress).trace(tables | {"api"})
+        ranges = self._ranges() if "ranges" in tables else None
         if operations is not None and api is not None and ranges is not None:
             _mark_nccl_copies(operations, api, ranges, self.strings.texts)
-        mpi = self._mpi(raw_mpi)
-        syncs = self._syncs(raw_syncs)
-        event_records = self._event_records(raw_events)
+        mpi = self._mpi() if "mpi" in tables else None
+        syncs = self._syncs() if "syncs" in tables else None
+        event_records = self._event_records() if "event_records" in tables else None
         environment = self._environment()
         versions = _versions(self.database)
         threads = self._threads()
@@ -301,7 +313,7 @@ class _Assembly:
             mpi=mpi,
             syncs=syncs,
             event_records=event_records,
-            kernel_configs=self._kernel_configs(operations) if "kernel_configs" in tables else None,
+            kernel_configs=configs,
             strings=tuple(self.strings.texts),
             damaged=dict(self.database.damaged),
             lost_records=lost,
@@ -311,40 +323,62 @@ class _Assembly:
             checks=checks,
         )
 
-    def _every_launch_recorded(self, kernels: Columns | None) -> bool:
+    def _every_launch_recorded(self) -> bool:
         """Whether there are as many kernel records as calls that launch a kernel."""
-        calls = self.database.fetch(schema.RUNTIME_NAMES)
-        if calls is None or kernels is None:
-            return False
-        distinct, counts = np.unique(calls["nameId"], return_counts=True)
-        texts = self.database.strings("StringIds", distinct)
+        counts: dict[int, int] = {}
+        for calls in self.database.chunks(schema.RUNTIME_NAMES) or ():
+            codes, keys = factorize(calls["nameId"])
+            for (name,), count in zip(keys, np.bincount(codes).tolist(), strict=True):
+                counts[name] = counts.get(name, 0) + count
+        texts = self.database.strings("StringIds", counts)
         launches = sum(
-            int(count)
-            for value, count in zip(distinct.tolist(), counts, strict=True)
-            if _LAUNCH_CALL.match(texts.get(value, ""))
+            count for name, count in counts.items() if _LAUNCH_CALL.match(texts.get(name, ""))
         )
-        return launches <= len(kernels["start"])
+        return bool(counts) and launches <= self.database.row_count(schema.KERNEL)
+
+    def _kernels_damaged(self) -> bool:
+        """Whether kernel records were left out; the count begins anew if so."""
+        damaged = any(key.startswith(schema.KERNEL.names[0]) for key in self.database.damaged)
+        if damaged:
+            self.database.damaged.clear()
+        return damaged
+
+    # Reading
+
+    def _rows_to_read(self, tables: Collection[str]) -> int:
+        return sum(
+            self.database.row_count(spec)
+            for name, specs in _SPECS.items()
+            if name in tables
+            for spec in specs
+        )
+
+    def _chunks(self, spec: schema.TableSpec, leave_out: Sequence[str] = ()) -> Iterator[Columns]:
+        """Yield the rows of a table, some at a time, and tell how far the reading is."""
+        for columns in self.database.chunks(spec, leave_out) or ():
+            yield columns
+            self._done += len(next(iter(columns.values())))
+            self.progress("reading", min(self._done, self._expected), self._expected)
+
+    def _fetch(self, spec: schema.TableSpec) -> Columns | None:
+        """Return a whole table; None when the export has none."""
+        return _joined(list(self._chunks(spec)))
 
     # Strings
 
-    def _load_strings(self, tables: Iterable[Columns | None]) -> None:
-        ids = [
-            np.unique(table[column])
-            for table in tables
-            if table is not None
-            for column in ("shortName", "demangledName", "nameId", "textId")
-            if column in table
-        ]
-        wanted = np.unique(np.concatenate(ids)) if ids else np.empty(0, np.int64)
-        self._texts = self.database.strings("StringIds", wanted)
+    def _look_up(self, ids: Iterable[int]) -> None:
+        """Look up the texts of `ids` that were not looked up yet."""
+        unknown = [value for value in ids if value not in self._texts]
+        found = self.database.strings("StringIds", unknown)
+        self._texts.update({value: found.get(value) for value in unknown})
 
     def _name_index(self, ids: Int64, missing: str = "?") -> Int32:
         """Turn ids of StringIds into indices of our strings."""
-        distinct, codes = np.unique(ids, return_inverse=True)
-        index = [
-            self.strings.add(self._texts.get(int(value), missing)) for value in distinct.tolist()
-        ]
-        return np.array(index, np.int32)[codes] if len(index) else np.empty(0, np.int32)
+        codes, keys = factorize(ids)
+        self._look_up(value for (value,) in keys)
+        texts = [self._texts[value] for (value,) in keys]
+        index = [self.strings.add(missing if text is None else text) for text in texts]
+        return np.array(index, np.int32)[codes] if index else np.empty(0, np.int32)
 
     # Identity
 
@@ -402,31 +436,82 @@ class _Assembly:
 
     # Tables
 
-    def _api(self, raw: Columns | None) -> ApiCalls | None:
-        if raw is None:
-            return None
-        process, thread = self._thread_of(raw["globalTid"])
-        return _sorted(
-            ApiCalls(
-                start_ns=raw["start"],
-                end_ns=raw["end"],
-                process=process,
-                thread=thread,
-                correlation=raw["correlationId"],
-                name=self._name_index(raw["nameId"]),
-                result=raw["returnValue"].astype(np.int32),
+    def _api(self) -> ApiCalls | None:
+        parts: list[_Arrays] = []
+        for raw in self._chunks(schema.RUNTIME):
+            process, thread = self._thread_of(raw["globalTid"])
+            parts.append(
+                {
+                    "start_ns": raw["start"],
+                    "end_ns": raw["end"],
+                    "process": process,
+                    "thread": thread,
+                    "correlation": raw["correlationId"],
+                    "name": self._name_index(raw["nameId"]),
+                    "result": raw["returnValue"].astype(np.int32),
+                }
             )
-        )
+        columns = _joined(parts)
+        return None if columns is None else _sorted(ApiCalls(**columns))
 
-    def _operations(self, tables: list[Columns | None]) -> Operations | None:
-        if all(table is None for table in tables):
-            return None
-        parts = []
-        for build in (self._graphs, self._memsets, self._copies, self._kernels):
-            table = tables.pop()  # let go of the raw columns as soon as they are used
-            if table is not None:
-                parts.append(build(table))
-        return _merged(parts[::-1])
+    def _operations(
+        self, tables: Collection[str], *, with_launches: bool
+    ) -> tuple[Operations | None, KernelConfigs | None]:
+        """Read the operations, and the launch configurations of kernels if these are wanted."""
+        configs_wanted = "kernel_configs" in tables
+        kernel = schema.KERNEL_WITH_CONFIG if configs_wanted else schema.KERNEL
+        leave_out = () if with_launches else ("correlationId", "graphNodeId")
+        builders = (
+            (schema.GRAPH, self._graphs),
+            (schema.MEMSET, self._memsets),
+            (schema.MEMCPY, self._copies),
+            (kernel, self._kernels),
+        )
+        parts: list[_Part] = []
+        configs: list[_Arrays] = []
+        kernel_rows = 0
+        for spec, build in builders:
+            chunks = []
+            for raw in self._chunks(spec, leave_out):
+                chunks.append(build(raw))
+                if spec is kernel:
+                    kernel_rows += len(raw["start"])
+                    if configs_wanted:
+                        configs.append(_config_of(raw))
+            parts = chunks + parts  # of rows with equal times the kernels come first
+        if not parts:
+            return None, None
+        operations, place = _merged(parts)
+        columns = _joined(configs)
+        if columns is None:
+            return operations, None
+        kernels = place[:kernel_rows]
+        order = np.argsort(kernels)
+        columns = {name: column[order] for name, column in columns.items()}
+        return operations, KernelConfigs(operation=kernels[order], **columns)
+
+    def _with_known_codes(self, raw: Columns) -> Columns:
+        """Return the columns with the codes that are known here, whatever the export's numbers are.
+
+        The export's own tables of codes are read where it has them.
+        """
+        known = dict(raw)
+        for name in schema.ENUMS.keys() & raw.keys():
+            if name not in self._codes:
+                self._codes[name] = self._renumbered(schema.ENUMS[name])
+            for theirs, ours in self._codes[name].items():
+                known[name] = np.where(raw[name] == theirs, ours, known[name])
+        return known
+
+    def _renumbered(self, enum: schema.Enum) -> dict[int, int]:
+        """Return the codes that the export numbers otherwise: its number to ours."""
+        return {
+            record["id"]: enum.codes[record["name"]]
+            for record in self.database.records(enum.table, "id", "name")
+            if record.get("name") in enum.codes
+            and isinstance(record.get("id"), int)
+            and record["id"] != enum.codes[record["name"]]
+        }
 
     def _common(self, raw: Columns, op_class: _Value, name: _Value) -> _Part:
         """Return the columns of :class:`Operations` for the rows of one table, unsorted."""
@@ -463,6 +548,7 @@ class _Assembly:
         return self._common(raw, class_of_name[name], name)
 
     def _copies(self, raw: Columns) -> _Part:
+        raw = self._with_known_codes(raw)
         kind = raw["copyKind"]
         class_of_kind = np.full(max(schema.COPY_KIND_CLASS) + 1, CODE["d2d"], np.uint8)
         for value, class_name in schema.COPY_KIND_CLASS.items():
@@ -510,24 +596,8 @@ class _Assembly:
     def _uniform(self, raw: Columns, op_class: str, label: str) -> _Part:
         return self._common(raw, CODE[op_class], self.strings.add(label))
 
-    def _kernel_configs(self, operations: Operations | None) -> KernelConfigs | None:
-        raw = self.database.fetch(schema.KERNEL_CONFIG)
-        if raw is None or operations is None:
-            return None
-        rows = np.flatnonzero(
-            np.isin(operations.op_class, [CODE[c] for c in ("kernel", "comm", "fused", "gate")])
-        )
-        # Both lists hold the same kernels; sorting both the same way brings them together.
-        order = np.lexsort((raw["end"], raw["start"]))
-        return KernelConfigs(
-            operation=rows,
-            grid_blocks=(raw["gridX"] * raw["gridY"] * raw["gridZ"])[order],
-            block_threads=(raw["blockX"] * raw["blockY"] * raw["blockZ"])[order].astype(np.int32),
-            registers_per_thread=raw["registersPerThread"][order].astype(np.int32),
-            shared_bytes=(raw["staticSharedMemory"] + raw["dynamicSharedMemory"])[order],
-        )
-
-    def _ranges(self, raw: Columns | None) -> Ranges | None:
+    def _ranges(self) -> Ranges | None:
+        raw = self._fetch(schema.NVTX)
         if raw is None:
             return None
         process, thread = self._thread_of(raw["globalTid"])
@@ -579,7 +649,7 @@ class _Assembly:
                 f"SELECT globalTid, domainId, {text}, textId FROM NVTX_EVENTS WHERE eventType = 75"
             )
             ids = np.array([row[3] for row in created if isinstance(row[3], int)], np.int64)
-            texts = self.database.strings("StringIds", ids)
+            texts = self.database.strings("StringIds", ids.tolist())
             for tid, domain, own, text_id in created:
                 label = own if own is not None else texts.get(text_id)
                 if label is not None and isinstance(tid, int) and isinstance(domain, int):
@@ -589,10 +659,10 @@ class _Assembly:
         index = [-1 if domain == 0 else names.get((owner, domain), -1) for owner, domain in keys]
         return np.array(index, np.int32)[codes] if index else np.empty(0, np.int32)
 
-    def _mpi(self, tables: Sequence[Columns]) -> MpiCalls | None:
-        if not tables:
+    def _mpi(self) -> MpiCalls | None:
+        raw = _joined([table for spec in schema.MPI if (table := self._fetch(spec))])
+        if raw is None:
             return None
-        raw = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
         ended = raw["end"] >= 0
         self.database.count_damage("MPI calls", "never ended", int((~ended).sum()))
         raw = {name: column[ended] for name, column in raw.items()}
@@ -614,9 +684,11 @@ class _Assembly:
             )
         )
 
-    def _syncs(self, raw: Columns | None) -> SyncRecords | None:
+    def _syncs(self) -> SyncRecords | None:
+        raw = self._fetch(schema.SYNCHRONIZATION)
         if raw is None:
             return None
+        raw = self._with_known_codes(raw)
         process = self._process_of(raw["globalPid"])
         return _sorted(
             SyncRecords(
@@ -632,7 +704,8 @@ class _Assembly:
             )
         )
 
-    def _event_records(self, raw: Columns | None) -> EventRecords | None:
+    def _event_records(self) -> EventRecords | None:
+        raw = self._fetch(schema.CUDA_EVENT)
         if raw is None:
             return None
         process = self._process_of(raw["globalPid"])
@@ -776,23 +849,33 @@ class _Assembly:
         return gpus
 
     def _streams(self) -> tuple[Stream, ...]:
-        facts: dict[tuple[int, int, int], tuple[int | None, str | None]] = {}
+        facts: dict[tuple[int, ...], tuple[int | None, str | None]] = {}
         for spec in schema.NULL_STREAM_INFO:
-            for pid, context, stream in _tuples(self.database.fetch(spec)):
-                facts[(pid, context, stream)] = (None, "null")
+            for hardware, machine, pid, *stream_key in _tuples(self.database.fetch(spec)):
+                facts[(_owner(hardware, machine, pid), *stream_key)] = (None, "null")
         info = self.database.fetch(schema.STREAM_INFO)
         if info is not None:
-            for stream, pid, context, priority, flag in _tuples(info):
+            for row in _tuples(self._with_known_codes(info)):
+                hardware, machine, pid, context, stream, priority, flag = row
                 signed = priority - (1 << 32) if priority >= 1 << 31 else priority
-                known = facts.get((pid, context, stream), (None, None))[1]
-                kind = known or schema.STREAM_FLAGS.get(flag)
-                facts[(pid, context, stream)] = (signed, kind)
+                key = (_owner(hardware, machine, pid), context, stream)
+                kind = facts.get(key, (None, None))[1] or schema.STREAM_FLAGS.get(flag)
+                facts[key] = (signed, kind)
         streams = []
         for process, device, context, number in self.streams.keys:
-            pid = self.processes.keys[process][0] & _PID_MASK
-            known_priority, kind = facts.get((pid, context, number), (None, None))
+            owner = self.processes.keys[process][0]
+            # Versions that do not name the machine of a process give its pid alone.
+            by_pid = facts.get((owner & _PID_MASK, context, number), (None, None))
+            known_priority, kind = facts.get((owner, context, number), by_pid)
             streams.append(Stream(process, device, context, number, known_priority, kind))
         return tuple(streams)
+
+
+def _owner(hardware: int, machine: int, pid: int) -> int:
+    """Return a process as the upper bits of a globalPid name it; the pid where that is all."""
+    if hardware < 0 or machine < 0:
+        return pid
+    return (hardware << _HARDWARE_SHIFT) | (machine << _MACHINE_SHIFT) | pid
 
 
 def machine_facts(database: Database) -> dict[str, str]:
@@ -823,7 +906,7 @@ def thread_names(database: Database) -> list[tuple[int, int, str]]:
         for record in database.records("ThreadNames", "nameId", "globalTid")
         if isinstance(record.get("nameId"), int) and isinstance(record.get("globalTid"), int)
     ]
-    texts = database.strings("StringIds", np.array([key for key, _ in rows], np.int64))
+    texts = database.strings("StringIds", [key for key, _ in rows])
     return [(key, thread, texts[key]) for key, thread in rows if key in texts]
 
 
@@ -841,38 +924,84 @@ def _none_to_minus_one(ids: Int64) -> Int64:
     return np.where(ids == schema.NONE_ID, -1, ids)
 
 
-def _merged(parts: Sequence[_Part]) -> Operations:
-    """Join the parts and sort the rows by (start, end), stable.
+def _config_of(raw: Columns) -> _Arrays:
+    """Return the launch configurations of a chunk of kernels, named as in our table."""
+    return {
+        "grid_blocks": raw["gridX"] * raw["gridY"] * raw["gridZ"],
+        "block_threads": (raw["blockX"] * raw["blockY"] * raw["blockZ"]).astype(np.int32),
+        "registers_per_thread": raw["registersPerThread"].astype(np.int32),
+        "shared_bytes": raw["staticSharedMemory"] + raw["dynamicSharedMemory"],
+    }
+
+
+def _joined(parts: Sequence[_Arrays]) -> _Arrays | None:
+    """Join the columns of several parts, which are used up; None where there is no part."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
+
+
+def _merged(parts: Sequence[_Part]) -> tuple[Operations, Int64]:
+    """Join the parts, which are used up, and sort the rows by (start, end), stable.
 
     Each column is written once, to where its rows belong. A column with one value throughout takes
     no memory, and must not be written to.
+
+    Returns
+    -------
+    operations
+        The rows of all parts.
+    place
+        Shape (n,): where each row of the parts, in their order, went.
     """
     starts = np.concatenate([part["start_ns"] for part in parts])
-    ends = np.concatenate([part["end_ns"] for part in parts])
-    count = len(starts)
-    place = np.empty(count, np.int64)
-    place[np.lexsort((ends, starts))] = np.arange(count)
+    order = _order(starts, np.concatenate([part["end_ns"] for part in parts]))
+    place = np.empty(len(starts), np.int64)
+    place[order] = np.arange(len(starts))
     edges = np.cumsum([0, *(np.size(part["start_ns"]) for part in parts)]).tolist()
     places = [place[low:high] for low, high in pairwise(edges)]
     columns: dict[str, npt.NDArray[Any]] = {}
     for name, empty in Operations.empty().columns().items():
-        values = [part[name] for part in parts]
-        if name != "flags" and all(
-            isinstance(value, int) and value == values[0] for value in values
-        ):
-            columns[name] = np.broadcast_to(np.array(values[0], empty.dtype), count)
+        values = [part.pop(name) for part in parts]
+        only = None if name == "flags" else _one_value(values)
+        if only is not None:
+            columns[name] = np.broadcast_to(np.array(only, empty.dtype), len(starts))
             continue
-        column = columns[name] = np.empty(count, empty.dtype)
+        column = columns[name] = np.empty(len(starts), empty.dtype)
         for where, value in zip(places, values, strict=True):
             column[where] = value
-    return Operations(**columns)
+    return Operations(**columns), place
+
+
+def _one_value(values: Sequence[_Value]) -> int | None:
+    """Return the one value of a column given in parts; None where there are several, or none."""
+    found = set()
+    for value in values:
+        if isinstance(value, np.ndarray):
+            if not len(value):
+                continue
+            first = value[0]
+            if (value[:_PEEK] != first).any() or (value != first).any():
+                return None
+            value = int(first)
+        found.add(value)
+    return found.pop() if len(found) == 1 else None
+
+
+def _order(start: Int64, end: Int64) -> Int64:
+    """Return the rows in the order of (start, end), stable."""
+    order = np.argsort(start, kind="stable")
+    in_order, ends = start[order], end[order]
+    if ((in_order[1:] == in_order[:-1]) & (ends[1:] < ends[:-1])).any():
+        return np.lexsort((end, start))
+    return order
 
 
 def _sorted(table: _Timed) -> _Timed:
     """Sort by (start, end), stable; a table in order is returned as it is."""
     start, end = table.start_ns, table.end_ns
     ordered = (start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] >= end[:-1]))
-    return table if ordered.all() else table.take(np.lexsort((end, start)))
+    return table if ordered.all() else table.take(_order(start, end))
 
 
 def _rows_by_correlation(api: ApiCalls | None) -> Callable[[Int32, Int64], Int32]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.model.classes import CLASSES
-from gpuscope.model.tables import PREFETCH, STAGED, Operations
+from gpuscope.model.tables import MEMORY_KINDS, PAGEABLE, PREFETCH, STAGED, Operations
 from gpuscope.model.trace import Trace
 from gpuscope.readers import open_trace
 from tests.make_export import ACTIVITY, NONE_ID, VARIANTS, Export
@@ -391,3 +391,40 @@ def test_ranges_that_carry_their_texts_keep_them_apart(path: Path) -> None:
         ("", 20),
         ("elsewhere", 30),
     }
+
+
+def test_equal_pids_of_two_machines_are_not_the_same(path: Path) -> None:
+    with Export(path) as export:
+        for hardware, flag in ((0, 1), (1, 2)):
+            owner = hardware << 56 | 1 << 48 | 100 << 24
+            export.operation("KERNEL", 10, 20, globalPid=owner, shortName="k", stream=9)
+            export.add(
+                "TARGET_INFO_CUDA_STREAM",
+                **{"streamId": 9, "hwId": hardware, "vmId": 1, "processId": 100, "contextId": 1},
+                flag=flag,
+            )
+    trace = open_trace(path)
+
+    assert [process.pid for process in trace.processes] == [100, 100]
+    assert [stream.kind for stream in trace.streams] == ["blocking", "non-blocking"]
+
+
+def test_codes_mean_what_the_export_says_they_mean(path: Path) -> None:
+    with Export(path) as export:
+        for code, name in ((2, "HTOD"), (1, "DTOH"), (8, "DTOD")):
+            export.add("ENUM_CUDA_MEMCPY_OPER", id=code, name=f"CUDA_MEMCPY_KIND_{name}", label="")
+        export.add("ENUM_CUDA_MEM_KIND", id=1, name="CUDA_MEMOPR_MEMORY_KIND_PAGEABLE", label="")
+        export.add("ENUM_CUDA_MEM_KIND", id=3, name="CUDA_MEMOPR_MEMORY_KIND_DEVICE", label="")
+        stream_type = "ENUM_CUPTI_STREAM_TYPE"
+        export.add(stream_type, id=7, name="CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NULL", label="")
+        for start, kind in ((0, 2), (10, 1), (20, 8)):
+            export.operation(
+                "MEMCPY", start, start + 5, copyKind=kind, bytes=8, srcKind=1, dstKind=3
+            )
+        export.stream_info(7, flag=7)
+    trace = open_trace(path)
+
+    assert classes(trace) == ["h2d", "d2h", "d2d"]
+    assert operations(trace).src_kind.tolist() == [PAGEABLE] * 3
+    assert operations(trace).dst_kind.tolist() == [MEMORY_KINDS.index("device")] * 3
+    assert trace.streams[0].kind == "null"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,11 +33,12 @@ def tables(trace: Trace) -> dict[str, Table]:
 def test_both_readers_agree(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = tables(open_trace(export))
     monkeypatch.setattr(database, "_LARGE_ROWS", 100)
+    monkeypatch.setattr(database, "_CHUNK_ROWS", 700)
     used = []
     compiled = database.Database._fetch_compiled
 
-    def watched(self: database.Database, query: str, table: str, condition: str) -> object:
-        columns = compiled(self, query, table, condition)
+    def watched(self: database.Database, *what: Any) -> object:
+        columns = compiled(self, *what)
         used.append(columns is not None)
         return columns
 
@@ -59,6 +61,7 @@ def test_what_the_compiled_reader_cannot_read_is_left_to_the_careful_path(
     connection.commit()
     connection.close()
     monkeypatch.setattr(database, "_LARGE_ROWS", 100)
+    monkeypatch.setattr(database, "_CHUNK_ROWS", 700)
     trace = open_trace(export)
     assert trace.operations is not None
     assert len(trace.operations) == OPERATIONS - 1
@@ -69,7 +72,19 @@ def test_without_the_compiled_reader_sqlite3_reads(
     export: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_LARGE_ROWS", 100)
+    monkeypatch.setattr(database, "_CHUNK_ROWS", 700)
     monkeypatch.setitem(sys.modules, "connectorx", None)
     trace = open_trace(export)
     assert trace.operations is not None
     assert len(trace.operations) == OPERATIONS
+
+
+def test_reading_tells_how_far_it_is(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_LARGE_ROWS", 100)
+    monkeypatch.setattr(database, "_CHUNK_ROWS", 700)
+    told: list[tuple[int, int]] = []
+    open_trace(export, progress=lambda what, done, total: told.append((done, total)))
+
+    assert len(told) > OPERATIONS // 700
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1] > OPERATIONS
