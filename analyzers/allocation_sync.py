@@ -13,10 +13,11 @@ from collections.abc import Callable
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Calls, Case, Region, names_of
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import USES, Calls, Case, Int64, Region, names_of
+from gpuscope.waits import Int64
 
 MIN_REPEATS = 2
 """Draining calls an instance: allocations before and after a phase are no pattern."""

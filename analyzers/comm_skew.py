@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region
 from gpuscope.intervals import length, subtract, union
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Abstention, Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns, format_ratio
-from gpuscope.waits import USES, Case, Int64, Region
+from gpuscope.waits import Int64
 
 MIN_WAIT_SHARE = 0.20
 """Share of the messages' time that must be waiting."""

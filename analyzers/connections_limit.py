@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region
 from gpuscope.intervals import length, union
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import REASON, START_LATENCY_NS, USES, Case, Region
+from gpuscope.waits import REASON, START_LATENCY_NS
 
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
 MIN_REPEATS = 3

@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region
 from gpuscope.intervals import length, union
 from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.result import Abstention, Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns, format_ratio
-from gpuscope.waits import REASON, USES, Case, Region
+from gpuscope.waits import REASON
 
 STAGES = ("h2d", "kernel", "d2h")
 """The order of a chunk's work: a wait for a later stage is a wait for another chunk."""

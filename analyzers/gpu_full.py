@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region
 from gpuscope.intervals import length, union
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Abstention, Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import REASON, USES, Case, Region
+from gpuscope.waits import REASON
 
 MIN_REPEATS = 2
 """Messages an instance that found no room."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import EXAMPLES, USES, Case, Region
 from gpuscope.intervals import sum_by
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import EXAMPLES, USES, Case, Region
 
 MIN_PIECE_NS = 50_000
 """A shorter stretch outside of calls is part of issuing work, also in an interpreter."""

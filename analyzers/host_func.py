@@ -12,11 +12,12 @@ import re
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region
 from gpuscope.intervals import length, union
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import REASON, USES, Case, Int64, Region, call_name
+from gpuscope.waits import REASON, Int64, call_name
 
 CALLS = re.compile(r"cu(da)?(LaunchHostFunc|StreamAddCallback)")
 """Calls that put a host function into a stream."""

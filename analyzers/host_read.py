@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import USES, Bool, Case, Region
+from gpuscope.waits import Bool
 
 MAX_READ_BYTES = 64 * 1024
 """A copy to the host up to this size is a read of a result."""

@@ -15,10 +15,10 @@ from collections.abc import Callable
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Calls, Case, Region, names_of
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import USES, Calls, Case, Region, names_of
 
 MIN_REPEATS = 3
 """Waits an instance: programs with phases wait between them, which is no pattern to remove."""

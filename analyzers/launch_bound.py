@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region
 from gpuscope.intervals import intersect, length, union
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns, format_ratio
-from gpuscope.waits import USES, Case, Region
 
 EMPTY_QUEUE_NS = 20_000
 """An operation that starts within this time after its launch began found an empty queue."""

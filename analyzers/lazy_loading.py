@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import KERNEL_CODES, USES, Case, Region
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import KERNEL_CODES, USES, Case, Int64, Region
+from gpuscope.waits import Int64
 
 MIN_SLOWDOWN = 10
 """A first launch loads code if it takes this many times the median of the later ones."""

@@ -11,10 +11,10 @@ import functools
 from itertools import chain
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns, format_ratio
-from gpuscope.waits import USES, Case, Region
 
 SATURATED_SHARE = 0.90
 """Share of the span from which on a busy engine is the limit."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import EXAMPLES, USES, Calls, Case, Region, names_of
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import MpiCalls
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import EXAMPLES, USES, Calls, Case, Region, names_of
 
 MAX_RETURN_TO_LAUNCH_NS = 50_000
 """From an MPI call's return to the thread's next launch."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns, format_ratio
-from gpuscope.waits import USES, Case, Region
 
 MAX_MISSED_SHARE = 0.20
 """Share of the launches in a range's windows that may be other threads'."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region
 from gpuscope.intervals import length, union
 from gpuscope.model.result import Abstention, Finding, Result
 from gpuscope.model.trace import NULL_STREAM, Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import REASON, USES, Case, Region
+from gpuscope.waits import REASON
 
 MIN_REPEATS = 3
 """Operations an instance that the null stream held up."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region, names_of
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import MEMORY_KINDS, PAGEABLE
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_bytes, format_ns
-from gpuscope.waits import USES, Bool, Case, Int64, Region, names_of
+from gpuscope.waits import Bool, Int64
 
 MIN_SIZE_BYTES = 64 * 1024
 """Copies up to this size may return before they are done: the driver buffers them."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import COPY_CODES, USES, Case, Region
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import NULL_STREAM, Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import COPY_CODES, REASON, USES, Case, Region
+from gpuscope.waits import REASON
 
 MIN_CYCLES = 2
 """Times an instance goes from copying to computing: once is no pipeline."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import COPY_CODES, USES, Case, Region, names_of
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import PAGEABLE
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import COPY_CODES, USES, Bool, Case, Region, names_of
+from gpuscope.waits import Bool
 
 MAX_READ_BYTES = 64 * 1024
 """Copies to the host up to this size are reads of results, not part of a pipeline."""

@@ -6,11 +6,11 @@ Migrations that the program asked for (prefetches) are copies and do not count.
 from __future__ import annotations
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_bytes, format_ns
-from gpuscope.waits import USES, Case, Region
 
 MIN_BUSY_SHARE = 0.01
 """Share of the region's span that migrations must take."""

@@ -12,11 +12,11 @@ import pytest
 from gpuscope import samples
 from gpuscope.analysis import Options, run_all
 from gpuscope.analyzers import ANALYZERS
+from gpuscope.cases import Case
 from gpuscope.communication import transfer_times
 from gpuscope.model import codec
 from gpuscope.model.result import Analysis, Finding
 from gpuscope.readers import open_trace
-from gpuscope.waits import Case
 
 TABLE: dict[str, Any] = tomllib.loads(
     (Path(__file__).parents[2] / "golden" / "causes.toml").read_text("utf-8")

@@ -1,0 +1,768 @@
+"""The ground that causes stand on: calls, regions, and what held work up, of one trace.
+
+:class:`Region` is what a finding can be about: the instances of a range (outermost NVTX ranges
+first) on one device. :class:`Case` adds the kinds of API calls, the regions, and the time during
+which work that was ready had not been launched yet because the launching thread was in a certain
+call. All analyzers of causes share one case.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscope.analysis import Options
+from gpuscope.intervals import (
+    Axis,
+    Cover,
+    Disjoint,
+    intersect,
+    length,
+    subtract,
+    sum_by,
+    union,
+    union_sorted,
+)
+from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
+from gpuscope.model.result import Finding
+from gpuscope.model.tables import PUSH_POP, ApiCalls, Operations
+from gpuscope.model.trace import Trace
+from gpuscope.scopes import matches, nesting
+from gpuscope.waits import REASON, Bool, Int32, Int64, UInt8, Waits, call_name, sorted_by
+
+SMALL_REGION_SHARE = 0.01
+"""Ranges with less than this share of the device's work and span are not looked at one by one."""
+USES = ("ranges", "mpi", "syncs", "event_records", "kernel_configs")
+"""Tables that a case looks at where the trace has them, for `Analyzer.uses`."""
+LEVELS = 3
+"""How deep ranges are looked into: the outermost, and two levels of ranges inside them."""
+EXAMPLES = 3
+"""How many of the worst cases a finding shows."""
+BLOCKING_SHARE = 0.80
+"""A call that covers this share of its copy blocked the host; one that returned early did not."""
+PROMPT_NS = 50_000
+"""A launch that follows a call within this time followed at once, also in an interpreter."""
+MAX_POLL_GAP_NS = 100_000
+"""Queries of a stream or event that follow each other within this time are one wait."""
+LIBRARY_DOMAINS = frozenset({"NCCL", "NVSHMEM", "CCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuFFT"})
+"""NVTX domains whose ranges are a library's own, not the program's phases."""
+
+KERNEL_CODES = tuple(CODE[name] for name in ("kernel", "comm", "fused", "gate"))
+COPY_CODES = tuple(CODE[name] for name in ("h2d", "d2h", "p2p"))
+HIDEABLE = ("kernel", "comm", "h2d", "d2h", "p2p")
+"""The classes that programs mean to run beside each other."""
+MATERIAL_SHARE = 0.05
+"""Classes with less than this share of the region's busy time are nothing to hide or hide under."""
+
+# API calls
+
+CALL_KINDS: Mapping[str, re.Pattern[str]] = {
+    "wait": re.compile(r"cu(da)?(Stream|Event|Device|Ctx|Thread)Synchronize"),
+    "poll": re.compile(r"cu(da)?(Stream|Event)Query"),
+    "copy": re.compile(r"cu(da)?Memcpy(?!.*Async)\w*"),
+    "copy-async": re.compile(r"cu(da)?Memcpy\w*Async\w*"),
+    "allocate": re.compile(
+        r"cuda(Malloc|MallocHost|MallocPitch|MallocManaged|Malloc3D|MallocArray|Malloc3DArray"
+        r"|HostAlloc|Free|FreeHost|FreeArray|HostRegister|HostUnregister)"
+        r"|cuMem(Alloc|AllocPitch|AllocManaged|AllocHost|HostAlloc|Free|FreeHost|HostRegister"
+        r"|HostUnregister)"
+        r"|cu(Module|Library)(Load|Unload)\w*"
+    ),
+    "launch": re.compile(
+        r"cu(da)?(Launch\w*Kernel\w*|GraphLaunch|Memset\w*Async|EventRecord\w*|StreamWaitEvent)"
+    ),
+}
+"""Kinds of API calls by name, without version and stream suffixes; the first that fits."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls of one thread, sorted by start: arrays alike in shape."""
+
+    rows: Int64
+    """What they are: rows of Trace.api, or of Trace.mpi."""
+    start_ns: Int64
+    end_ns: Int64
+
+    @cached_property
+    def reach_ns(self) -> Int64:
+        """The last end so far."""
+        return np.maximum.accumulate(self.end_ns)
+
+    def near(self, stretches: Disjoint) -> Calls:
+        """Return the calls that can have time in some stretches; only these are looked at."""
+        low = np.searchsorted(self.reach_ns, stretches[0], side="right")
+        high = np.searchsorted(self.start_ns, stretches[1])
+        low[1:] = np.maximum(low[1:], high[:-1])
+        sizes = np.maximum(high - low, 0)
+        ends = np.cumsum(sizes)
+        within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - sizes, sizes)
+        at = np.repeat(low, sizes) + within
+        return Calls(self.rows[at], self.start_ns[at], self.end_ns[at])
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Times during which something waited for the launch of an operation: arrays alike in shape."""
+
+    operation: Int64
+    """Index into Trace.operations."""
+    start_ns: Int64
+    end_ns: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What calls of the launching threads cover of some windows."""
+
+    held_ns: int
+    """Time, in any window, during which the window's thread was in one of the calls."""
+    calls: Int64
+    """Rows of Trace.api (or of the intervals asked for), longest holdup first."""
+    call_held_ns: Int64
+    """Part of the holdups that each call covers."""
+    operations: Int64
+    """The operation, of the longest holdup in each call: index into Trace.operations."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """What a finding is about: the instances of one range on one device, or what no range covers.
+
+    Attributes
+    ----------
+    device
+        Index into Trace.devices.
+    level
+        Nesting level of the range; 0 also for what no range covers.
+    number
+        Number of the region in its level.
+    rows
+        Indices into Trace.operations, by (instance, start).
+    first
+        Where each instance begins in `rows`.
+    """
+
+    device: int
+    name: str | None
+    level: int
+    number: int
+    rows: Int64
+    first: Int64
+    ops: Operations
+    single_engine: bool
+
+    @property
+    def instances(self) -> int:
+        """Number of instances with operations on the device."""
+        return len(self.first)
+
+    @cached_property
+    def instance(self) -> Int64:
+        """Number of the instance of each row."""
+        return np.repeat(np.arange(len(self.first)), np.diff(np.append(self.first, len(self.rows))))
+
+    @cached_property
+    def begin_ns(self) -> Int64:
+        """Start of each instance's first operation."""
+        return np.minimum.reduceat(self.ops.start_ns[self.rows], self.first)
+
+    @cached_property
+    def finish_ns(self) -> Int64:
+        """End of each instance's last operation."""
+        return np.maximum.reduceat(self.ops.end_ns[self.rows], self.first)
+
+    @cached_property
+    def window_ns(self) -> tuple[int, int]:
+        """First start and last end of all instances."""
+        return int(self.begin_ns.min()), int(self.finish_ns.max())
+
+    @cached_property
+    def span_ns(self) -> int:
+        """Sum of the instances' spans."""
+        return int((self.finish_ns - self.begin_ns).sum())
+
+    @cached_property
+    def _axis_times(self) -> tuple[Int64, Int64]:
+        axis = Axis.lay_out(self.begin_ns, self.finish_ns)
+        shift = axis.shift[self.instance]
+        return self.ops.start_ns[self.rows] + shift, self.ops.end_ns[self.rows] + shift
+
+    def _busy(self, mask: Bool) -> int:
+        start, end = self._axis_times
+        mask = mask & (end > start)
+        return length(union_sorted(start[mask], end[mask]))
+
+    @cached_property
+    def op_class(self) -> UInt8:
+        """Class code of each row."""
+        return self.ops.op_class[self.rows]
+
+    @cached_property
+    def busy_ns(self) -> int:
+        """Time with any engine busy, summed over the instances."""
+        return self._busy(np.isin(self.op_class, ENGINE_CODES))
+
+    @cached_property
+    def idle_ns(self) -> int:
+        """Rest of the span."""
+        return self.span_ns - self.busy_ns
+
+    @cached_property
+    def class_busy_ns(self) -> dict[str, int]:
+        """Busy time of every engine class present."""
+        codes = [code for code in np.unique(self.op_class).tolist() if code in ENGINE_CODES]
+        return {CLASSES[code]: self._busy(self.op_class == code) for code in codes}
+
+    @cached_property
+    def class_count(self) -> dict[str, int]:
+        """Number of operations of every class present."""
+        counts = np.bincount(self.op_class, minlength=len(CLASSES)).tolist()
+        return {name: counts[code] for code, name in enumerate(CLASSES) if counts[code]}
+
+    @cached_property
+    def material(self) -> tuple[str, ...]:
+        """The classes worth hiding: at least MATERIAL_SHARE of the busy time."""
+        return tuple(
+            name
+            for name, busy in self.class_busy_ns.items()
+            if name in HIDEABLE and busy > 0 and busy >= MATERIAL_SHARE * self.busy_ns
+        )
+
+    @cached_property
+    def material_streams(self) -> int:
+        """Number of streams that hold work of the material classes."""
+        codes = [CODE[name] for name in self.material]
+        return len(np.unique(self.ops.stream[self.rows[np.isin(self.op_class, codes)]]))
+
+    @cached_property
+    def cycles(self) -> float:
+        """How often an instance goes from copying in, out or across to computing, on average."""
+        kind = np.zeros(len(self.rows), np.int8)
+        kind[np.isin(self.op_class, COPY_CODES)] = 1
+        kind[self.op_class == CODE["kernel"]] = 2
+        kept = np.flatnonzero(kind)
+        same = self.instance[kept[1:]] == self.instance[kept[:-1]]
+        turns = same & (kind[kept[:-1]] == 1) & (kind[kept[1:]] == 2)
+        return int(turns.sum()) / max(1, self.instances)
+
+    @cached_property
+    def meant_to_overlap(self) -> bool:
+        """Two material classes in two streams or more, or a repeated copy/kernel pattern in one."""
+        if len(self.material) < 2:
+            return False
+        return self.material_streams >= 2 or self.cycles >= 2
+
+    @cached_property
+    def engines_ns(self) -> dict[str, int]:
+        """Busy time of every engine: a class, or both copy directions where they share one."""
+        engines = dict(self.class_busy_ns)
+        if self.single_engine and "h2d" in engines and "d2h" in engines:
+            engines["h2d"] += engines.pop("d2h")
+        return engines
+
+    @cached_property
+    def bound_ns(self) -> int:
+        """Busy time of the busiest engine: a floor of the span if the chunks are independent."""
+        return max(self.engines_ns.values(), default=0)
+
+    @cached_property
+    def chunks(self) -> float:
+        """Pieces an instance is cut into: operations of the material class that has fewest."""
+        counts = [self.class_count[name] for name in self.material]
+        return max(1.0, min(counts, default=1) / max(1, self.instances))
+
+    @cached_property
+    def unhidden_ns(self) -> int:
+        """Busy time that perfect overlap of independent chunks would save, idle time apart."""
+        return max(0, self.potential_ns - self.idle_ns)
+
+    @cached_property
+    def potential_ns(self) -> int:
+        """What perfect overlap of independent chunks would save.
+
+        The span, less the busiest engine, less what the first and last of n chunks cannot hide:
+        an n-th of the other engines' time.
+        """
+        rest = sum(self.engines_ns.values()) - self.bound_ns
+        return max(0, self.span_ns - self.bound_ns - int(rest / self.chunks))
+
+
+def _asked(options: Options) -> tuple[object, ...]:
+    """Return the options that a case depends on."""
+    return options.ranges, options.domains, options.window_ns, options.attribute
+
+
+class Case:
+    """One trace as the causes see it; :meth:`of` keeps the last one, which all analyzers share."""
+
+    def __init__(self, trace: Trace, options: Options) -> None:
+        self.trace = trace
+        self.options = options
+        self.ops = trace.operations if trace.operations is not None else Operations.empty()
+        self.api = trace.api if trace.api is not None else ApiCalls.empty()
+        self.waits = Waits.of(trace)
+        self._gaps: dict[int, tuple[Int64, Int64, Int64]] = {}
+        self._outside: dict[int, Calls] = {}
+        self._places: list[tuple[Int32, Int32]] = []
+        self._intervals: dict[tuple[tuple[str, ...], int], Calls] = {}
+
+    _last: Case | None = None
+    _lock = threading.Lock()
+
+    @classmethod
+    def of(cls, trace: Trace, options: Options) -> Case:
+        """Return the case of `trace`, the same object while the same trace and ranges are asked."""
+        with cls._lock:
+            last = cls._last
+            if last is None or last.trace is not trace or _asked(last.options) != _asked(options):
+                cls._last = last = cls(trace, options)
+            return last
+
+    # Calls
+
+    @cached_property
+    def call_kind(self) -> npt.NDArray[np.int8]:
+        """Kind of each API call: position in CALL_KINDS, -1 for any other."""
+        kind = np.full(len(self.trace.strings), -1, np.int8)
+        for index in np.unique(self.api.name).tolist():
+            text = call_name(self.trace.strings[index])
+            for code, pattern in enumerate(CALL_KINDS.values()):
+                if pattern.fullmatch(text):
+                    kind[index] = code
+                    break
+        return kind[self.api.name]
+
+    @cached_property
+    def launch_thread(self) -> Int32:
+        """Thread of each operation's launching call; -1 without one."""
+        thread = np.full(len(self.ops), -1, np.int32)
+        known = self.ops.launch >= 0
+        if len(self.api):
+            thread[known] = self.api.thread[self.ops.launch[known]]
+        return thread
+
+    def calls_of(self, kinds: tuple[str, ...], thread: int) -> Calls:
+        """Return a thread's calls of some kinds.
+
+        Polls that follow each other are one wait, from the start of the first, whose row stands
+        for it, to the end of the last.
+        """
+        key = (kinds, thread)
+        if key not in self._intervals:
+            mine = np.flatnonzero(self.api.thread == thread)
+            start, end, kind = self.api.start_ns[mine], self.api.end_ns[mine], self.call_kind[mine]
+            poll = kind == self.kind_code("poll")
+            goes_on = np.zeros(len(mine), np.bool_)
+            goes_on[1:] = poll[1:] & poll[:-1] & (start[1:] - end[:-1] <= MAX_POLL_GAP_NS)
+            first = np.flatnonzero(~goes_on)
+            last = np.append(first[1:], len(mine)) - 1
+            wanted = np.isin(kind[first], [self.kind_code(name) for name in kinds])
+            first, last = first[wanted], last[wanted]
+            self._intervals[key] = Calls(mine[first], start[first], end[last])
+        return self._intervals[key]
+
+    def kind_code(self, kind: str) -> int:
+        """Return the code of a kind of calls in `call_kind`."""
+        return list(CALL_KINDS).index(kind)
+
+    def launching_calls(self, operations: Int64, thread: int) -> Calls:
+        """Return the calls of a thread that launched some operations."""
+        rows = np.unique(self.ops.launch[operations])
+        rows = rows[rows >= 0].astype(np.int64)
+        rows = rows[self.api.thread[rows] == thread]
+        return Calls(rows, self.api.start_ns[rows], self.api.end_ns[rows])
+
+    @cached_property
+    def blocking_copies(self) -> Bool:
+        """Copies whose launching call lasted until they were nearly over: it blocked the host."""
+        ops, waits = self.ops, self.waits
+        copies = np.isin(ops.op_class, COPY_CODES) & (waits.call_start_ns >= 0)
+        shared = np.minimum(ops.end_ns, waits.call_end_ns) - np.maximum(
+            ops.start_ns, waits.call_start_ns
+        )
+        return copies & (shared >= BLOCKING_SHARE * (ops.end_ns - ops.start_ns)) & (shared > 0)
+
+    # Regions
+
+    @cached_property
+    def _program_ranges(self) -> Int64:
+        """Rows of the ranges that findings may name: pushed and popped by the program."""
+        ranges, strings = self.trace.ranges, self.trace.strings
+        if ranges is None:
+            return np.empty(0, np.int64)
+        mask = (ranges.end_ns >= 0) & (ranges.kind == PUSH_POP)
+        if self.options.domains:
+            wanted = [i for i, text in enumerate(strings) if text in self.options.domains]
+            mask &= np.isin(ranges.domain, [*wanted, *([-1] * ("" in self.options.domains))])
+        else:
+            library = [i for i, text in enumerate(strings) if text in LIBRARY_DOMAINS]
+            mask &= ~np.isin(ranges.domain, library)
+        if self.options.ranges:
+            names = [i for i, text in enumerate(strings) if matches(text, self.options.ranges)]
+            mask &= np.isin(ranges.name, names)
+        return np.flatnonzero(mask)
+
+    @cached_property
+    def _depth(self) -> Int64:
+        ranges = self.trace.ranges
+        assert ranges is not None
+        return nesting(ranges.take(self._program_ranges))[0]
+
+    def _covering(self, level: int) -> Int64:
+        """Return, an operation, the range of nesting depth `level` it was launched in, or -1."""
+        covering = np.full(len(self.ops), -1, np.int64)
+        ranges = self.trace.ranges
+        if ranges is None or not len(self._program_ranges):
+            return covering
+        rows = self._program_ranges[self._depth == level]
+        by_process = self.options.attribute == "process"
+        owner = ranges.process if by_process else ranges.thread
+        unit = self.ops.process if by_process else self.launch_thread
+        launch = self.waits.call_start_ns
+        for number in np.unique(owner[rows]).tolist():
+            of_unit = rows[owner[rows] == number]
+            mine = np.flatnonzero((unit == number) & (launch >= 0))
+            at = np.searchsorted(ranges.start_ns[of_unit], launch[mine], side="right") - 1
+            held = of_unit[np.maximum(at, 0)]
+            inside = (at >= 0) & (launch[mine] < ranges.end_ns[held])
+            covering[mine[inside]] = held[inside]
+        return covering
+
+    @cached_property
+    def levels(self) -> tuple[tuple[Region, ...], ...]:
+        """The regions of every nesting level, the outermost first, in order of time."""
+        levels = [self._regions_of(0)]
+        for level in range(1, LEVELS):
+            if self.trace.ranges is None or not (self._depth == level).any():
+                break
+            levels.append(self._regions_of(level))
+        return tuple(levels)
+
+    @cached_property
+    def in_any_range(self) -> Bool:
+        """Operations that were launched inside a range of the program."""
+        return self._covering(0) >= 0
+
+    def windows_of(self, region: Region) -> tuple[Int64, Int64, Int32]:
+        """Return start, end and thread of the outermost ranges of a region's name and process."""
+        ranges = self.trace.ranges
+        empty = np.empty(0, np.int64)
+        if ranges is None or region.name is None:
+            return empty, empty, np.empty(0, np.int32)
+        rows = self._program_ranges[self._depth == 0]
+        rows = rows[ranges.process[rows] == self.trace.devices[region.device].process]
+        rows = rows[ranges.name[rows] == self.trace.strings.index(region.name)]
+        return ranges.start_ns[rows], ranges.end_ns[rows], ranges.thread[rows]
+
+    def _regions_of(self, level: int) -> tuple[Region, ...]:
+        ops, ranges = self.ops, self.trace.ranges
+        considered = np.isin(ops.op_class, ENGINE_CODES)
+        if self.options.window_ns:
+            low, high = self.options.window_ns
+            considered &= (ops.start_ns < high) & (ops.end_ns > low)
+        covering = self._covering(level)
+        if level:
+            considered &= covering >= 0
+        rows = np.flatnonzero(considered)
+        if not len(rows):
+            return ()
+        covering = covering[rows]
+        instance = covering.copy()
+        name = np.full(len(rows), -1, np.int64)
+        if ranges is not None:
+            inside = covering >= 0
+            name[inside] = ranges.name[covering[inside]]
+            # What no range covers is cut where an outermost range begins.
+            outer = ranges.start_ns[self._program_ranges]
+            launch = self.waits.call_start_ns[rows[~inside]]
+            time = np.where(launch >= 0, launch, ops.start_ns[rows[~inside]])
+            instance[~inside] = -1 - np.searchsorted(np.sort(outer), time, side="right")
+        device = ops.device[rows].astype(np.int64)
+        lowest = int(instance.min())
+        width = int(instance.max()) - lowest + 1
+        group = device * width + (instance - lowest)
+        label = np.full(width * len(self.trace.devices), -1, np.int64)
+        label[group] = name
+        if level == 0:
+            label = self._pool_small(rows, group, label, width)
+        present = np.zeros(len(label), np.bool_)
+        present[group] = True
+        groups = np.flatnonzero(present)
+        groups = groups[np.lexsort((groups % width, label[groups], groups // width))]
+        rank = np.empty(len(label), np.int64)
+        rank[groups] = np.arange(len(groups))
+        # Rows are in order of their starts: a stable sort keeps them so within each group.
+        order = sorted_by(rank[group])
+        rows, group = rows[order], group[order]
+        device, name, instance = group // width, label[group], group % width
+        opens = np.flatnonzero(
+            (np.diff(device, prepend=-1) != 0) | (np.diff(name, prepend=-2) != 0)
+        )
+        owner = np.full(len(ops), -1, np.int32)
+        place = np.full(len(ops), -1, np.int32)
+        self._places.append((owner, place))
+        regions: list[Region] = []
+        for begin, stop in zip(opens.tolist(), [*opens[1:].tolist(), len(rows)], strict=True):
+            part = instance[begin:stop]
+            named = int(name[begin])
+            region = Region(
+                device=int(device[begin]),
+                name=self.trace.strings[named] if named >= 0 else None,
+                level=level,
+                number=len(regions),
+                rows=rows[begin:stop],
+                first=np.flatnonzero(np.diff(part, prepend=part[0] - 1)),
+                ops=ops,
+                single_engine=self.trace.devices[int(device[begin])].copy_engines == 1,
+            )
+            owner[region.rows] = region.number
+            place[region.rows] = region.instance
+            regions.append(region)
+        return tuple(sorted(regions, key=lambda region: (region.device, region.window_ns)))
+
+    def _pool_small(self, rows: Int64, group: Int64, label: Int64, width: int) -> Int64:
+        """Give ranges too small to matter to the device as a whole; instances stay apart.
+
+        `label` is the name of each group, and a group's number by `width` its device.
+        """
+        start, end = self.ops.start_ns[rows], self.ops.end_ns[rows]
+        first = np.full(len(label), np.iinfo(np.int64).max)
+        last = np.full(len(label), -1, np.int64)
+        np.minimum.at(first, group, start)
+        np.maximum.at(last, group, end)
+        span = np.where(last >= 0, last - first, 0)
+        work = sum_by(end - start, group, len(label))
+        names = len(self.trace.strings) + 1
+        entry = np.arange(len(label)) // width * names + label + 1
+        small = np.ones(len(label), np.bool_)
+        for amount in (span, work):
+            of_entry = sum_by(amount, entry, names * len(self.trace.devices))
+            of_device = of_entry.reshape(-1, names).sum(axis=1).repeat(names)
+            small &= (of_entry < SMALL_REGION_SHARE * of_device)[entry]
+        return np.where(small, -1, label)
+
+    def instance_of(self, region: Region, operations: Int64) -> Int64:
+        """Return the instance in `region` of each of some operations of it."""
+        return self._places[region.level][1][operations].astype(np.int64)
+
+    def search(self, rule: Callable[[Region], Finding | None]) -> tuple[Finding, ...]:
+        """Apply a rule to every region, the outermost first.
+
+        Inside a region that gave a finding no further one is looked for.
+        """
+        found = []
+        reported = np.zeros(len(self.ops), np.bool_)
+        for regions in self.levels:
+            for region in regions:
+                if reported[region.rows].any():
+                    continue
+                finding = rule(region)
+                if finding is not None:
+                    found.append(finding)
+                    reported[region.rows] = True
+        return tuple(found)
+
+    # What held work up
+
+    def late(self, region: Region) -> Windows:
+        """Return the operations of a region that were launched late, and from when to when.
+
+        From when the GPU could have begun each, nothing of its class still running, or else from
+        the instance's first start, until its launching call began.
+        """
+        waits, rows = self.waits, region.rows
+        start = np.maximum(waits.ready_ns[rows], waits.turn_ns[rows])
+        start = np.maximum(start, region.begin_ns[region.instance])
+        end = waits.call_start_ns[rows]
+        # What the nodes of a graph waited for is not in the trace.
+        told = (waits.reason[rows] == REASON["host"]) | (self.ops.graph_node[rows] < 0)
+        late = told & (end > start)
+        return Windows(rows[late], start[late], end[late])
+
+    def idle(self, region: Region) -> Windows:
+        """Return the times at which the device was idle because the host was late.
+
+        Each stretch in which nothing ran on the device, within an instance, that the start of an
+        operation of the region ended whose launch was still to come when it began.
+        """
+        gap_start, gap_end, next_op = self._device_gaps(region.device)
+        owner, _ = self._places[region.level]
+        mine = np.flatnonzero(owner[next_op] == region.number)
+        next_op, gap_start, gap_end = next_op[mine], gap_start[mine], gap_end[mine]
+        inside = gap_start >= region.begin_ns[self.instance_of(region, next_op)]
+        late = self.waits.call_start_ns[next_op] > gap_start
+        late |= (self.waits.reason[next_op] == REASON["host"]) & (self.ops.launch[next_op] >= 0)
+        kept = inside & late & (self.launch_thread[next_op] >= 0)
+        return Windows(next_op[kept], gap_start[kept], gap_end[kept])
+
+    def _device_gaps(self, device: int) -> tuple[Int64, Int64, Int64]:
+        """Return starts and ends of a device's idle stretches, and the operation after each."""
+        if device not in self._gaps:
+            ops = self.ops
+            rows = np.flatnonzero(
+                (ops.device == device)
+                & np.isin(ops.op_class, ENGINE_CODES)
+                & (ops.end_ns > ops.start_ns)
+            )
+            reach = np.maximum.accumulate(ops.end_ns[rows])
+            after = np.flatnonzero(ops.start_ns[rows[1:]] > reach[:-1]) + 1
+            self._gaps[device] = (reach[after - 1], ops.start_ns[rows[after]], rows[after])
+        return self._gaps[device]
+
+    def held_by(self, windows: Windows, calls: Callable[[int], Calls]) -> Held:
+        """Find how much of the windows the calls of the launching threads cover.
+
+        `calls` gives the calls in question of a thread. A call counts if the launch that ends the
+        window follows soon after its return: if the host did something else for longer than the
+        call held work up, that is what the launch waited for.
+        """
+        thread = self.launch_thread[windows.operation]
+        total = 0
+        found: list[Int64] = []
+        for number in np.unique(thread).tolist():
+            mine = np.flatnonzero(thread == number)
+            mine = mine[np.argsort(windows.end_ns[mine], kind="stable")]
+            late = union(windows.start_ns[mine], windows.end_ns[mine])
+            near = calls(number).near(late)
+            call_start, call_end = near.start_ns, near.end_ns
+            held = Cover([late]).within(call_start, call_end)[0]
+            # The operation whose window ends first after the call began.
+            at = np.searchsorted(windows.end_ns[mine], call_start, side="right")
+            next_one = mine[np.minimum(at, len(mine) - 1)]
+            launch = self.waits.call_start_ns[windows.operation[next_one]]
+            after = launch - call_end
+            some = np.flatnonzero((held > 0) & (after <= np.maximum(held, PROMPT_NS)))
+            total += length(intersect(late, union(call_start[some], call_end[some])))
+            operation = windows.operation[next_one[some]]
+            found.append(np.stack([near.rows[some], held[some], operation]))
+        joined = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
+        joined = joined[:, np.lexsort((joined[0], -joined[1]))]
+        return Held(total, *joined)
+
+    def without_calls(self, windows: Windows) -> tuple[Int64, Int64, Int64]:
+        """Return the parts of the windows in which the thread was in no CUDA or MPI call.
+
+        Thread, start and end of each.
+        """
+        thread = self.launch_thread[windows.operation]
+        found: list[Int64] = []
+        for number in np.unique(thread).tolist():
+            mine = thread == number
+            late = union(windows.start_ns[mine], windows.end_ns[mine])
+            near = self._all_calls(number).near(late)
+            rest = subtract(late, (near.start_ns, near.end_ns))
+            found.append(np.stack([np.full(len(rest[0]), number), *rest]))
+        joined = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
+        return joined[0], joined[1], joined[2]
+
+    def _all_calls(self, thread: int) -> Calls:
+        """Return the times a thread was in CUDA or MPI calls, merged."""
+        if thread not in self._outside:
+            mine = self.api.thread == thread
+            start, end = self.api.start_ns[mine], self.api.end_ns[mine]
+            mpi = self.trace.mpi
+            if mpi is not None:
+                mine = mpi.thread == thread
+                start = np.concatenate([start, mpi.start_ns[mine]])
+                end = np.concatenate([end, mpi.end_ns[mine]])
+            start, end = union(start, end)
+            self._outside[thread] = Calls(np.arange(len(start)), start, end)
+        return self._outside[thread]
+
+    # Findings
+
+    def calls_evidence(self, rows: Int64) -> list[dict[str, Any]]:
+        """Return name, thread and count of API calls, most frequent first."""
+        pairs, counts = np.unique(
+            np.stack([self.api.name[rows], self.api.thread[rows]]), axis=1, return_counts=True
+        )
+        listed = [
+            {
+                "name": call_name(self.trace.strings[name]),
+                "thread": self.trace.threads[thread].tid,
+                "count": count,
+            }
+            for (name, thread), count in zip(pairs.T.tolist(), counts.tolist(), strict=True)
+        ]
+        return sorted(listed, key=lambda entry: (-entry["count"], entry["name"], entry["thread"]))
+
+    def held_evidence(self, held: Held) -> dict[str, Any]:
+        """Return counts, calls and the worst examples of a holdup."""
+        return {
+            "held_ns": held.held_ns,
+            "count": len(held.calls),
+            "calls": self.calls_evidence(held.calls),
+            "examples": [
+                {
+                    "operation": operation,
+                    "start_ns": int(self.ops.start_ns[operation]),
+                    "held_ns": held_ns,
+                    "call": call_name(self.trace.strings[self.api.name[call]]),
+                    "call_start_ns": int(self.api.start_ns[call]),
+                }
+                for call, held_ns, operation in zip(
+                    held.calls[:EXAMPLES].tolist(),
+                    held.call_held_ns[:EXAMPLES].tolist(),
+                    held.operations[:EXAMPLES].tolist(),
+                    strict=True,
+                )
+            ],
+        }
+
+    def operation_examples(self, rows: Int64, cost_ns: Int64) -> list[dict[str, Any]]:
+        """Return the operations that cost most."""
+        worst = np.lexsort((rows, -cost_ns))[:EXAMPLES]
+        return [
+            {"operation": row, "start_ns": int(self.ops.start_ns[row]), "cost_ns": cost}
+            for row, cost in zip(rows[worst].tolist(), cost_ns[worst].tolist(), strict=True)
+        ]
+
+    def finding(
+        self,
+        region: Region,
+        *,
+        id: str,
+        claim: str,
+        mechanism: str,
+        advice: str,
+        evidence: Mapping[str, Any],
+        removable: str = "if-independent",
+        severity: str = "warning",
+        saving_ns: int | None = None,
+    ) -> Finding:
+        """Return a finding about `region`, with its window and figures in the evidence."""
+        device = self.trace.devices[region.device]
+        common = {
+            "window_ns": list(region.window_ns),
+            "instances": region.instances,
+            "span_ns": region.span_ns,
+            "busy_ns": region.busy_ns,
+            "bound_ns": region.bound_ns,
+        }
+        return Finding(
+            id=id,
+            severity=severity,
+            process=self.trace.processes[device.process].pid,
+            device=device.number,
+            range=region.name,
+            claim=claim,
+            mechanism=mechanism,
+            removable=removable,
+            evidence={**common, **evidence},
+            advice=advice,
+            saving_ns=saving_ns,
+        )
+
+
+def names_of(calls: Sequence[Mapping[str, Any]]) -> str:
+    """Return the names in a list of call evidence, as a phrase: ``cudaFree and cudaMalloc``."""
+    names = list(dict.fromkeys(str(entry["name"]) for entry in calls))
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

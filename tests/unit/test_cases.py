@@ -1,0 +1,115 @@
+"""The ground of the causes: kinds of calls, regions, one case for all analyzers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpuscope.analysis import Options
+from gpuscope.cases import CALL_KINDS, Case, names_of
+from gpuscope.waits import call_name
+from tests.make_trace import make_trace
+from tests.unit.analyzers.test_causes_program import GAP_NS, MS, Program
+
+
+def test_names_of_calls() -> None:
+    assert names_of([{"name": "a"}, {"name": "b"}, {"name": "a"}, {"name": "c"}]) == "a, b and c"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("cudaStreamSynchronize_v3020", "wait"),
+        ("cuCtxSynchronize", "wait"),
+        ("cudaEventQuery_v3020", "poll"),
+        ("cudaMemcpy_v3020", "copy"),
+        ("cudaMemcpy2D_ptds_v7000", "copy"),
+        ("cuMemcpyHtoD_v2", "copy"),
+        ("cudaMemcpyAsync_v3020", "copy-async"),
+        ("cuMemcpyHtoDAsync_v2", "copy-async"),
+        ("cudaFree_v3020", "allocate"),
+        ("cudaHostAlloc_v3020", "allocate"),
+        ("cuModuleLoadData", "allocate"),
+        ("cudaMallocAsync_v11020", None),
+        ("cudaFreeAsync_v11020", None),
+        ("cuMemAllocAsync", None),
+        ("cudaLaunchKernelExC_v11060", "launch"),
+        ("cuLaunchKernel", "launch"),
+        ("cudaGetDevice_v3020", None),
+    ],
+)
+def test_kinds_of_calls(name: str, kind: str | None) -> None:
+    fits = [k for k, pattern in CALL_KINDS.items() if pattern.fullmatch(call_name(name))]
+
+    assert fits[:1] == ([kind] if kind else [])
+
+
+def test_one_case_is_kept_for_a_trace() -> None:
+    trace, other = make_trace(kernels=[(0, 1, "s1")]), make_trace(kernels=[(0, 1, "s1")])
+    transfer_ns = np.array([5])
+
+    kept = Case.of(trace, Options())
+    assert Case.of(trace, Options(transfer_ns=transfer_ns)) is kept
+    assert Case.of(other, Options()).trace is other
+    assert Case.of(trace, Options(ranges=("x",))).options.ranges == ("x",)
+    assert Case.of(trace, Options()) is not kept
+
+
+def nested() -> Program:
+    program = Program()
+    with program.range("outer"):
+        for _ in range(3):
+            with program.range("inner"):
+                program.copy("h2d", 1, MS)
+                program.kernel(1, MS)
+                program.host(100)
+    with program.range("ncclGroupEnd", domain="NCCL"):
+        program.comm(2, MS)
+    return program
+
+
+def test_regions_are_the_outermost_ranges_and_what_none_covers() -> None:
+    case = Case.of(nested().trace(), Options())
+
+    names = [[(r.name, r.instances, len(r.rows)) for r in level] for level in case.levels]
+    assert names == [[("outer", 1, 6), (None, 1, 1)], [("inner", 3, 6)]]
+
+
+def test_chosen_ranges_are_the_only_ones() -> None:
+    case = Case.of(nested().trace(), Options(ranges=("inn*",)))
+
+    assert [region.name for region in case.levels[0]] == ["inner", None]
+
+
+def test_figures_of_a_region() -> None:
+    region = Case.of(nested().trace(), Options()).levels[0][0]
+
+    assert region.material == ("kernel", "h2d")
+    assert region.cycles == 3
+    assert region.meant_to_overlap
+    assert region.class_busy_ns == {"kernel": 3 * MS, "h2d": 3 * MS}
+    assert region.bound_ns == 3 * MS
+    assert region.span_ns == 6 * MS + 5 * GAP_NS
+    # Three chunks: the span, less the busiest engine, less a third of the other one.
+    assert region.potential_ns == region.span_ns - 3 * MS - MS
+
+
+def test_small_ranges_belong_to_the_device() -> None:
+    program = Program()
+    with program.range("large"):
+        program.kernel(1, 1000 * MS)
+    program.wait()
+    with program.range("small"):
+        program.kernel(1, MS)
+
+    regions = Case.of(program.trace(), Options()).levels[0]
+
+    assert [region.name for region in regions] == ["large", None]
+
+
+def test_a_window_leaves_out_what_lies_outside() -> None:
+    program = nested()
+
+    case = Case.of(program.trace(), Options(window_ns=(0, 100_000)))
+
+    assert sum(len(region.rows) for region in case.levels[0]) == 2
