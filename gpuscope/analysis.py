@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.model.result import Abstention, Analysis, Result, TraceSummary
+from gpuscope.model.result import Abstention, Analysis, Result, Scope, TraceSummary
 from gpuscope.model.trace import Trace
 
 RatioLimits = Mapping[tuple[str, str, str], float | None]
@@ -50,6 +52,8 @@ class Analyzer:
     run: Callable[[Trace, Options], Result]
     uses: tuple[str, ...] = ()
     """Names of the tables that it also looks at where the trace has them."""
+    completes: tuple[str, ...] = ()
+    """Names of the analyzers whose scopes it adds figures to: these run with it."""
 
 
 _TABLE_MEANING = {
@@ -61,6 +65,13 @@ _TABLE_MEANING = {
     "event_records": "no CUDA event records",
     "kernel_configs": "no launch configurations of kernels",
 }
+
+
+def chosen(analyzers: Sequence[Analyzer], names: Collection[str]) -> tuple[Analyzer, ...]:
+    """Return the analyzers of these names, with those whose scopes they complete; all for none."""
+    asked = [analyzer for analyzer in analyzers if not names or analyzer.name in names]
+    needed = {analyzer.name for analyzer in asked}.union(*(each.completes for each in asked))
+    return tuple(analyzer for analyzer in analyzers if analyzer.name in needed)
 
 
 def tables_for(analyzers: Sequence[Analyzer]) -> frozenset[str]:
@@ -91,6 +102,9 @@ def run_all(trace: Trace, analyzers: Sequence[Analyzer], options: Options) -> An
         chain.from_iterable(result.findings for result in results),
         key=lambda finding: (finding.severity != "warning", -(finding.saving_ns or 0)),
     )
+    added: _Added = {}
+    for extra in chain.from_iterable(result.additions for result in results):
+        added.setdefault((extra.process, extra.device, extra.range), {}).update(extra.figures)
     return Analysis(
         trace=TraceSummary(
             path=trace.path,
@@ -102,10 +116,32 @@ def run_all(trace: Trace, analyzers: Sequence[Analyzer], options: Options) -> An
             lost_records=trace.lost_records,
             notes=trace.notes,
         ),
-        devices=tuple(chain.from_iterable(result.devices for result in results)),
-        ranges=tuple(chain.from_iterable(result.ranges for result in results)),
+        devices=tuple(
+            dataclasses.replace(
+                each, scope=_completed(each.scope, added, each.process, each.device)
+            )
+            for each in chain.from_iterable(result.devices for result in results)
+        ),
+        ranges=tuple(
+            dataclasses.replace(
+                each,
+                scope=_completed(
+                    each.scope, added, each.process, each.device, each.path or each.name
+                ),
+            )
+            for each in chain.from_iterable(result.ranges for result in results)
+        ),
         links=tuple(chain.from_iterable(result.links for result in results)),
         link_pairs=tuple(chain.from_iterable(result.link_pairs for result in results)),
         findings=tuple(findings),
         abstained=(*abstained, *chain.from_iterable(result.abstained for result in results)),
     )
+
+
+_Added = dict[tuple[int, int, str | None], dict[str, Any]]
+
+
+def _completed(
+    scope: Scope, added: _Added, process: int, device: int, name: str | None = None
+) -> Scope:
+    return dataclasses.replace(scope, **added.get((process, device, name), {}))

@@ -105,6 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Analyze and print."""
     from gpuscope import api
+    from gpuscope.analysis import chosen
     from gpuscope.analyzers import ANALYZERS
     from gpuscope.model.classes import user_rules
 
@@ -118,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     if unknown:
         msg = f"there is no analyzer {min(unknown)!r}: `gpuscope list` names them."
         raise UsageError(msg)
-    analyzers = tuple(a for a in ANALYZERS if not args.only or a.name in args.only)
+    analyzers = chosen(ANALYZERS, args.only)
     rules = user_rules(args.class_rules)
     traces = [api.open_trace(path, rules, analyzers) for path in args.trace]
     if args.show_classes:

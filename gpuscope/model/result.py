@@ -89,6 +89,170 @@ class Concurrency:
 
 
 @dataclass(frozen=True, slots=True)
+class GapKind:
+    """The idle gaps between work of two classes, taken together."""
+
+    before: str
+    """Class of the operation that ended last before."""
+    after: str
+    """Class of the operation that started next."""
+    count: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """An operation beside an idle gap."""
+
+    op_class: str
+    name: str
+    stream: int | None
+    """Stream id as recorded; None for work of no stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One stretch in which nothing ran on the device."""
+
+    start_ns: int
+    """On the trace's clock."""
+    ns: int
+    before: Neighbour
+    """What ended last."""
+    after: Neighbour
+    """What started next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """The idle time of a scope, gap by gap."""
+
+    count: int
+    total_ns: int
+    """The scope's idle_ns."""
+    kinds: tuple[GapKind, ...]
+    """All gaps by what surrounds them, the most time first; their times sum to total_ns."""
+    largest: tuple[Gap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFigures:
+    """One stream in a scope."""
+
+    context: int
+    stream: int
+    """Stream id as recorded."""
+    kind: str | None
+    """``null``, ``blocking``, ``non-blocking``; None when the trace does not say."""
+    priority: int | None
+    count: int
+    work_ns: int
+    busy_ns: int
+    idle_ns: int
+    """span_ns of the scope less busy_ns."""
+    classes: Mapping[str, int]
+    """Number of operations by class."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFigures:
+    """One engine in a scope: a class, a direction between GPUs, or both where they share one."""
+
+    engine: str
+    """A class, ``p2p 0>1``, or ``d2h+h2d`` where the device has one copy engine."""
+    count: int
+    work_ns: int
+    busy_ns: int
+    idle_ns: int
+    """span_ns of the scope less busy_ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRate:
+    """Copies of one class and direction whose sizes lie between two powers of two."""
+
+    from_bytes: int
+    to_bytes: int
+    """Exclusive."""
+    count: int
+    bytes: int
+    work_ns: int
+    busy_ns: int
+    rate_bytes_per_s: float | None
+    """bytes / busy_ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRate:
+    """What rate the copies of one class and direction reached."""
+
+    op_class: str
+    link: str | None
+    """``0>1`` for copies between devices."""
+    count: int
+    bytes: int
+    work_ns: int
+    busy_ns: int
+    rate_bytes_per_s: float | None
+    """bytes / busy_ns: what went through while any such copy ran."""
+    sizes: tuple[SizeRate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """How much longer one kind of operation took beside other work than alone."""
+
+    op_class: str
+    name: str | None
+    """Of kernels."""
+    grid_blocks: int | None
+    block_threads: int | None
+    link: str | None
+    """Of copies between devices."""
+    from_bytes: int | None
+    to_bytes: int | None
+    """Of copies: the powers of two that their sizes lie between, the upper one exclusive."""
+    alone_count: int
+    """In the whole trace, on the device."""
+    alone_ns: int
+    """Sum of their durations."""
+    alone_bytes: int
+    overlapped_count: int
+    """In the scope."""
+    overlapped_ns: int
+    overlapped_bytes: int
+    expected_ns: int | None
+    """What the overlapped ones would have taken alone: kernels by count, copies by bytes."""
+    ratio: float | None
+    """overlapped_ns / expected_ns; None where none ran alone in the trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassStretch:
+    """The same over all kinds of a class."""
+
+    overlapped_count: int
+    overlapped_ns: int
+    compared_ns: int
+    """The part of overlapped_ns whose kind also ran alone in the trace."""
+    expected_ns: int | None
+    """What that part would have taken alone."""
+    ratio: float | None
+    """compared_ns / expected_ns."""
+    reason: str | None
+    """Why there is no ratio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """What running beside other work cost the operations themselves."""
+
+    classes: Mapping[str, ClassStretch]
+    largest: tuple[Stretch, ...]
+    """The kinds that lost the most time, most first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """All figures of one (process, device) over one stretch of work."""
 
@@ -105,6 +269,12 @@ class Scope:
     pairs: tuple[PairFigures, ...]
     partition: tuple[Part, ...]
     concurrency: Concurrency
+    gaps: Gaps | None = None
+    streams: tuple[StreamFigures, ...] | None = None
+    engines: tuple[EngineFigures, ...] | None = None
+    rates: tuple[CopyRate, ...] | None = None
+    contention: Contention | None = None
+    """These are None where they were not asked for."""
 
     def pair(self, a: str, b: str) -> PairFigures | None:
         """Return the pair of two classes in either order, or None when one is absent."""
@@ -228,6 +398,18 @@ class Abstention:
 
 
 @dataclass(frozen=True, slots=True)
+class Addition:
+    """Further figures of one scope, which another analyzer measures."""
+
+    process: int
+    device: int
+    range: str | None
+    """Path or name of the range; None for the device."""
+    figures: Mapping[str, Any]
+    """Values of fields of Scope."""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What one analyzer found; every analyzer fills the part it knows about."""
 
@@ -237,6 +419,7 @@ class Result:
     link_pairs: tuple[LinkPair, ...] = ()
     findings: tuple[Finding, ...] = ()
     abstained: tuple[Abstention, ...] = ()
+    additions: tuple[Addition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

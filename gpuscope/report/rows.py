@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuscope.model.result import Analysis, PairFigures, Scope
+from gpuscope.units import NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,9 @@ PAIR_COLUMNS = (
     "busy_ns",
     "bound_ns",
     "overlap_efficiency",
+    "idle_ns",
+    "gap_count",
+    "schedule_bound_ns",
     "a",
     "b",
     "overlap_ns",
@@ -69,6 +73,10 @@ PAIR_COLUMNS = (
     "hidden_ratio_b",
     "verdict",
     "reason",
+    "rate_a_bytes_per_s",
+    "rate_b_bytes_per_s",
+    "stretch_a",
+    "stretch_b",
 )
 """Columns of :func:`pair_rows`."""
 
@@ -90,11 +98,14 @@ def pair_rows(analysis: Analysis, rows: Sequence[ScopeRow]) -> Iterator[tuple[ob
             scope.busy_ns,
             scope.bound_ns,
             scope.overlap_efficiency,
+            scope.idle_ns,
+            None if scope.gaps is None else scope.gaps.count,
+            scope.schedule_bound_ns,
         )
         if not scope.pairs:
             yield head + (None,) * (len(PAIR_COLUMNS) - len(head))
         for pair in scope.pairs:
-            yield head + _pair_values(pair)
+            yield head + _pair_values(pair) + _class_values(scope, pair)
 
 
 def _pair_values(pair: PairFigures) -> tuple[object, ...]:
@@ -109,6 +120,28 @@ def _pair_values(pair: PairFigures) -> tuple[object, ...]:
         pair.verdict,
         pair.reason,
     )
+
+
+def _class_values(scope: Scope, pair: PairFigures) -> tuple[object, ...]:
+    """Return what rate the copies of a pair reached, and how much longer than alone each took."""
+    rates, both = class_rates(scope), (pair.a, pair.b)
+    stretches = stretch_ratios(scope)
+    return (*(rates.get(name) for name in both), *(stretches.get(name) for name in both))
+
+
+def class_rates(scope: Scope) -> dict[str, float]:
+    """Return bytes / busy_ns of each class of copies; between devices of all directions there."""
+    return {
+        name: figures.bytes * NS_PER_S / figures.busy_ns
+        for name, figures in scope.classes.items()
+        if name in {each.op_class for each in scope.rates or ()} and figures.busy_ns
+    }
+
+
+def stretch_ratios(scope: Scope) -> dict[str, float]:
+    """Return how much longer each class took beside other work than alone, where that is known."""
+    classes = scope.contention.classes if scope.contention else {}
+    return {name: each.ratio for name, each in classes.items() if each.ratio is not None}
 
 
 _NAMED = 3

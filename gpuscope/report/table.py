@@ -26,8 +26,8 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
     parts = []
     for analysis in analyses:
         parts.append(f"### {_escaped(analysis.trace.path)}\n")
-        parts.append("| range | × | span | busy | pair | overlap | ratio | verdict |")
-        parts.append("|---|---:|---:|---:|---|---:|---:|---|")
+        parts.append("| range | × | span | busy | idle | pair | overlap | ratio | verdict |")
+        parts.append("|---|---:|---:|---:|---:|---|---:|---:|---|")
         for row in top_rows(scope_rows(analysis), top):
             parts.extend(_markdown_rows(row))
         parts.extend(
@@ -42,7 +42,7 @@ def _markdown_rows(row: ScopeRow) -> list[str]:
     scope = row.scope
     head = (
         f"| {_escaped(row.name)} | {row.instances} | {format_ns(scope.span_ns)} "
-        f"| {format_ns(scope.busy_ns)} "
+        f"| {format_ns(scope.busy_ns)} | {format_ns(scope.idle_ns)} "
     )
     if not scope.pairs:
         return [f"{head}| – | – | – | – |"]

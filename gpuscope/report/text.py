@@ -6,8 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuscope.model.result import Analysis, Finding, Judgement, PairFigures, Scope
-from gpuscope.report.rows import WHOLE_TRACE, ScopeRow, abstentions, scope_rows, top_rows
-from gpuscope.units import format_ns, format_ratio
+from gpuscope.model.trace import NULL_STREAM
+from gpuscope.report.rows import (
+    WHOLE_TRACE,
+    ScopeRow,
+    abstentions,
+    class_rates,
+    scope_rows,
+    stretch_ratios,
+    top_rows,
+)
+from gpuscope.units import format_ns, format_rate, format_ratio
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +31,12 @@ VERDICT_STYLE = {
 }
 """Colour of each verdict; the word always stands beside it."""
 
+_IDLE_SHARE = 0.01
+"""Share of the span from which on idle time gets a line."""
+_STRETCH = 0.01
+"""From this much longer than alone on, what sharing cost gets a line."""
+_STREAMS = 4
+"""How many streams the line of the streams names."""
 _NAME_WIDTH = 40
 _BAR_WIDTH = 20
 
@@ -129,6 +144,41 @@ def _print_scope(row: ScopeRow, several: bool, console: Console) -> None:
     immaterial = [_pair_name(pair) for pair in scope.pairs if pair.verdict == "immaterial"]
     if immaterial:
         _print_aside(f"immaterial: {', '.join(immaterial)}", console)
+    for line in detail_lines(scope, whole=row.name == WHOLE_TRACE):
+        _print_aside(escape(printable(line)), console)
+
+
+def detail_lines(scope: Scope, whole: bool) -> list[str]:
+    """Say in a line each what left the device idle, what the copies reached, what sharing cost.
+
+    Of the `whole` trace also which streams did the work.
+    """
+    lines = []
+    if scope.gaps and scope.gaps.count and scope.idle_ns >= _IDLE_SHARE * scope.span_ns:
+        most, longest = scope.gaps.kinds[0], scope.gaps.largest[0]
+        lines.append(
+            f"idle {format_ns(scope.idle_ns)} in {scope.gaps.count} gaps, longest "
+            f"{format_ns(longest.ns)}; {most.before} to {most.after} {format_ns(most.ns)}"
+        )
+    rates = [f"{name} {format_rate(value)}" for name, value in class_rates(scope).items()]
+    if rates:
+        lines.append(f"rates {' · '.join(rates)}")
+    stretched = [
+        f"{name} {ratio:.2f}×"
+        for name, ratio in stretch_ratios(scope).items()
+        if ratio >= 1 + _STRETCH
+    ]
+    if stretched:
+        lines.append(f"beside other work {', '.join(stretched)} as long as alone")
+    if whole and scope.streams and len(scope.streams) > 1:
+        busiest = sorted(scope.streams, key=lambda stream: -stream.busy_ns)[:_STREAMS]
+        named = [
+            f"{'null ' if each.kind == NULL_STREAM else ''}{each.stream} {format_ns(each.busy_ns)}"
+            for each in busiest
+        ]
+        more = len(scope.streams) - len(busiest)
+        lines.append(f"streams {' · '.join(named)}{f' · {more} more' if more else ''}")
+    return lines
 
 
 def _print_aside(text: str, console: Console) -> None:

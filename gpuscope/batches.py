@@ -1,0 +1,130 @@
+"""Batches of groups laid on one axis, and sums over them by any key.
+
+Figures that look at every operation of a scope start from here: rows of engine operations only,
+ordered by group and start, on an :class:`~gpuscope.intervals.Axis` on which starts never fall.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscope.intervals import Axis, sum_by, union_sorted
+from gpuscope.model.classes import ENGINE_CODES
+from gpuscope.scopes import Activities, Groups
+
+Int64 = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The engine operations of some groups: arrays of shape (m,), but where noted."""
+
+    rows: Int64
+    """Indices into the activities."""
+    group: Int64
+    """Number of each row's group."""
+    entry: Int64
+    """Entry of each row."""
+    start: Int64
+    """Position on the axis, never falling."""
+    end: Int64
+    shift: Int64
+    """What to subtract from a position to get the time on the trace's clock."""
+    span_ns: Int64
+    """Shape (entries,): time from the first lasting operation to the last, summed over groups."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def lasting(self) -> Int64:
+        """Positions of the rows that take any time."""
+        return np.flatnonzero(self.end > self.start)
+
+    @classmethod
+    def of(cls, activities: Activities, groups: Groups, entries: int) -> Batch:
+        """Lay out groups; `entries` is the number of entries there are."""
+        group = groups.group_of_rows()
+        engine = np.isin(activities.op_class[groups.rows], ENGINE_CODES)
+        rows, group = groups.rows[engine], group[engine]
+        start, end = activities.start_ns[rows], activities.end_ns[rows]
+        if not len(rows):
+            return cls(rows, group, group, start, end, start, np.zeros(entries, np.int64))
+        first = np.flatnonzero(np.diff(group, prepend=-1))
+        axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
+        sizes = np.diff(np.append(first, len(rows)))
+        shift = np.repeat(axis.shift, sizes)
+        some = end > start
+        far = np.iinfo(np.int64).max
+        begin = np.minimum.reduceat(np.where(some, start, far), first)
+        finish = np.maximum.reduceat(np.where(some, end, -1), first)
+        span = np.where(finish >= 0, finish - begin, 0)
+        entry = groups.entry[group]
+        return cls(
+            rows=rows,
+            group=group,
+            entry=entry,
+            start=start + shift,
+            end=end + shift,
+            shift=shift,
+            span_ns=sum_by(span, entry[first], entries),
+        )
+
+
+class KeySums:
+    """Count, bytes, work and busy time by (entry, key), over batches."""
+
+    def __init__(self, keys: int) -> None:
+        """`keys` is the number of keys; a key is an integer below it."""
+        self._keys = keys
+        self._parts: list[Int64] = []
+
+    def add(self, entry: Int64, key: Int64, start: Int64, end: Int64, size_bytes: Int64) -> None:
+        """Add operations in the order of their starts; the time they share counts once as busy."""
+        if not len(key):
+            return
+        full = entry * self._keys + key
+        order = stable_order(full)
+        full, start, end = full[order], start[order], end[order]
+        first = np.flatnonzero(np.diff(full, prepend=-1))
+        run = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(full))))
+        axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
+        some = end > start
+        low, high = union_sorted(
+            start[some] + axis.shift[run[some]], end[some] + axis.shift[run[some]]
+        )
+        self._parts.append(
+            np.stack(
+                [
+                    full[first],
+                    np.bincount(run),
+                    sum_by(size_bytes[order], run, len(first)),
+                    sum_by(end - start, run, len(first)),
+                    sum_by(high - low, axis.group_at(low), len(first)),
+                ]
+            )
+        )
+
+    def by_entry(self, entries: int) -> list[list[tuple[int, int, int, int, int]]]:
+        """Return, an entry, its rows (key, count, bytes, work_ns, busy_ns) in the order of keys."""
+        found: list[list[tuple[int, int, int, int, int]]] = [[] for _ in range(entries)]
+        if not self._parts:
+            return found
+        joined = np.concatenate(self._parts, axis=1)
+        full, at = np.unique(joined[0], return_inverse=True)
+        sums = [sum_by(column, at, len(full)) for column in joined[1:]]
+        for slot, *values in zip(full.tolist(), *(each.tolist() for each in sums), strict=True):
+            count, size, work, busy = values
+            found[slot // self._keys].append((slot % self._keys, count, size, work, busy))
+        return found
+
+
+def stable_order(key: Int64) -> Int64:
+    """Return a stable order by a key from 0; a narrow one takes a radix sort."""
+    if len(key) and int(key.max()) < 1 << 16:
+        return np.argsort(key.astype(np.uint16), kind="stable")
+    return np.argsort(key, kind="stable")

@@ -1,0 +1,226 @@
+"""Contention: what running beside other work cost the operations themselves.
+
+An operation ran *alone* if nothing else ran on its device at any time of it, and *overlapped* if
+something did for at least half of its time; the rest is neither. Alike are kernels of one name and
+launch configuration, and copies of one class, direction and size class (powers of two). What the
+overlapped ones would have taken alone is the mean of those alike that ran alone anywhere in the
+trace, by count for kernels and by bytes for copies. Communication kernels are left out, for their
+durations include waiting for peers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscope.batches import Batch
+from gpuscope.intervals import Cover, sum_by, union_sorted
+from gpuscope.lanes import COPY_LANES, Lanes, size_bounds, size_class
+from gpuscope.model.classes import CODE, ENGINE_CODES
+from gpuscope.model.result import ClassStretch, Contention, Stretch
+from gpuscope.model.trace import Trace
+from gpuscope.scopes import Activities
+
+Int64 = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
+
+OVERLAPPED_SHARE = 0.50
+"""Share of an operation's time during which something else must run for it to be overlapped."""
+LARGEST = 5
+"""How many kinds of operations of a scope are listed one by one."""
+_NEVER_ALONE = "none like these ran alone in the trace"
+
+
+class Kinds:
+    """The kinds of operations of a trace, and which operations ran alone or overlapped."""
+
+    def __init__(self, trace: Trace, activities: Activities) -> None:
+        operations = trace.operations
+        assert operations is not None
+        self._trace = trace
+        self._lanes = Lanes(activities)
+        compared = np.isin(activities.op_class, (CODE["kernel"], *COPY_LANES))
+        self.rows = np.flatnonzero(compared & (activities.end_ns > activities.start_ns))
+        rows, row = self.rows, activities.operation[self.rows]
+        blocks, threads = _launch_configurations(trace)
+        is_kernel = activities.op_class[rows] == CODE["kernel"]
+        lane = self._lanes.of(activities.op_class[rows], activities.link[rows])
+        size = np.where(is_kernel, 0, size_class(activities.size_bytes[rows]))
+        columns = [
+            activities.device[rows].astype(np.int64),
+            lane * 64 + size,
+            np.where(is_kernel, operations.name[row], -1),
+            np.where(is_kernel, blocks[row], -1),
+            np.where(is_kernel, threads[row], -1),
+        ]
+        self.code, first = _factorize(columns)
+        self.columns = [column[first].tolist() for column in columns]
+        self.count = len(first)
+        self.of_row = np.full(len(activities.start_ns), -1, np.int64)
+        self.of_row[rows] = self.code
+        duration = activities.end_ns - activities.start_ns
+        shared = _shared_time(activities)
+        alone = rows[shared[rows] == 0]
+        self.overlapped = shared >= OVERLAPPED_SHARE * duration
+        kind = self.of_row[alone]
+        self.alone_count = np.bincount(kind, minlength=self.count)
+        self.alone_ns = sum_by(duration[alone], kind, self.count)
+        self.alone_bytes = sum_by(activities.size_bytes[alone], kind, self.count)
+        self.by_bytes = np.array(
+            [lane // 64 != CODE["kernel"] for lane in self.columns[1]], np.bool_
+        ) & (self.alone_bytes > 0)
+
+    def op_class(self, kind: int) -> str:
+        """Return the class of a kind."""
+        return self._lanes.name(self.columns[1][kind] // 64)[0]
+
+    def expected_ns(self, kind: Int64, count: Int64, size_bytes: Int64) -> Int64:
+        """Return what operations would have taken alone, rounded down; -1 where none tells."""
+        whole = np.where(self.by_bytes[kind], self.alone_bytes[kind], self.alone_count[kind])
+        part = np.where(self.by_bytes[kind], size_bytes, count)
+        told = np.flatnonzero(whole)
+        expected = np.full(len(kind), -1, np.int64)
+        # Python's integers: bytes times nanoseconds leave 64 bits.
+        exact = part[told].astype(object) * self.alone_ns[kind[told]] // whole[told]
+        expected[told] = exact.astype(np.int64)
+        return expected
+
+    def stretch(self, kind: int, count: int, ns: int, size_bytes: int, expected: int) -> Stretch:
+        """Describe one kind in a scope; an expected time of -1 is none."""
+        _, lane, name, blocks, threads = (column[kind] for column in self.columns)
+        op_class, link = self._lanes.name(lane // 64)
+        is_kernel = op_class == "kernel"
+        bounds = (None, None) if is_kernel else size_bounds(lane % 64)
+        return Stretch(
+            op_class=op_class,
+            name=self._trace.strings[name] if is_kernel else None,
+            grid_blocks=blocks if is_kernel and blocks >= 0 else None,
+            block_threads=threads if is_kernel and threads >= 0 else None,
+            link=link,
+            from_bytes=bounds[0],
+            to_bytes=bounds[1],
+            alone_count=int(self.alone_count[kind]),
+            alone_ns=int(self.alone_ns[kind]),
+            alone_bytes=int(self.alone_bytes[kind]),
+            overlapped_count=count,
+            overlapped_ns=ns,
+            overlapped_bytes=size_bytes,
+            expected_ns=expected if expected >= 0 else None,
+            ratio=ns / expected if expected > 0 else None,
+        )
+
+
+class ContentionFigures:
+    """The contention of many entries, added batch by batch."""
+
+    def __init__(self, kinds: Kinds, trace: Trace, activities: Activities, entries: int) -> None:
+        """`kinds` are those of the whole trace, `activities` what the entries are made of."""
+        operations = trace.operations
+        assert operations is not None
+        self._kinds, self._activities, self._entries = kinds, activities, entries
+        self._duration = operations.end_ns - operations.start_ns
+        # Activities are operations first, in order: a row of the whole trace for each of these.
+        self._row_of = np.cumsum(operations.op_class != CODE["gate"]) - 1
+        self._parts: list[Int64] = []
+
+    def add(self, batch: Batch) -> None:
+        """Add the overlapped operations of a batch."""
+        a, kinds = self._activities, self._kinds
+        operation = a.operation[batch.rows]
+        row = self._row_of[operation]
+        whole = batch.end - batch.start == self._duration[operation]
+        kept = np.flatnonzero(whole & kinds.overlapped[row] & (kinds.of_row[row] >= 0))
+        if not len(kept):
+            return
+        full = batch.entry[kept] * kinds.count + kinds.of_row[row[kept]]
+        keys, at = np.unique(full, return_inverse=True)
+        amounts = (self._duration[operation[kept]], a.size_bytes[batch.rows[kept]])
+        self._parts.append(
+            np.stack(
+                [keys, np.bincount(at), *(sum_by(amount, at, len(keys)) for amount in amounts)]
+            )
+        )
+
+    def results(self) -> list[Contention]:
+        """Return the contention of every entry."""
+        found = [Contention({}, ())] * self._entries
+        if not self._parts:
+            return found
+        joined = np.concatenate(self._parts, axis=1)
+        keys, at = np.unique(joined[0], return_inverse=True)
+        count, ns, size = (sum_by(column, at, len(keys)) for column in joined[1:])
+        kind = keys % self._kinds.count
+        expected = self._kinds.expected_ns(kind, count, size)
+        columns = (
+            each.tolist() for each in (keys // self._kinds.count, kind, count, ns, size, expected)
+        )
+        rows = zip(*columns, strict=True)
+        for entry, mine in groupby(rows, key=lambda row: row[0]):
+            found[entry] = self._of_entry([row[1:] for row in mine])
+        return found
+
+    def _of_entry(self, rows: Sequence[tuple[int, int, int, int, int]]) -> Contention:
+        """Sum up the kinds of one entry: (kind, count, ns, bytes, expected ns)."""
+        classes: dict[str, list[int]] = {}
+        for kind, count, ns, _, expected in rows:
+            sums = classes.setdefault(self._kinds.op_class(kind), [0, 0, 0, 0])
+            told = expected >= 0
+            for place, value in enumerate((count, ns, ns if told else 0, expected if told else 0)):
+                sums[place] += value
+        lost = [row for row in rows if row[4] >= 0]
+        lost.sort(key=lambda row: (row[4] - row[2], row[0]))
+        return Contention(
+            classes={
+                name: ClassStretch(
+                    overlapped_count=count,
+                    overlapped_ns=ns,
+                    compared_ns=compared,
+                    expected_ns=expected if compared else None,
+                    ratio=compared / expected if expected else None,
+                    reason=None if expected else _NEVER_ALONE,
+                )
+                for name, (count, ns, compared, expected) in sorted(classes.items())
+            },
+            largest=tuple(
+                self._kinds.stretch(kind, count, ns, size, expected)
+                for kind, count, ns, size, expected in lost[:LARGEST]
+            ),
+        )
+
+
+def _launch_configurations(trace: Trace) -> tuple[Int64, Int64]:
+    """Return blocks and threads a block of each operation, -1 where not recorded."""
+    operations, configs = trace.operations, trace.kernel_configs
+    assert operations is not None
+    blocks, threads = (np.full(len(operations), -1, np.int64) for _ in range(2))
+    if configs is not None:
+        blocks[configs.operation] = configs.grid_blocks
+        threads[configs.operation] = configs.block_threads
+    return blocks, threads
+
+
+def _factorize(columns: Sequence[Int64]) -> tuple[Int64, Int64]:
+    """Give equal rows equal numbers: the number of each row, and the first row of each number."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, at = np.unique(column, return_inverse=True)
+        code = np.unique(code * len(values) + at, return_inverse=True)[1].astype(np.int64)
+    return code, np.unique(code, return_index=True)[1]
+
+
+def _shared_time(activities: Activities) -> Int64:
+    """Return how long something else ran on the device during each engine operation."""
+    shared = np.zeros(len(activities.start_ns), np.int64)
+    engine = np.isin(activities.op_class, ENGINE_CODES) & (activities.end_ns > activities.start_ns)
+    for device in np.unique(activities.device[engine]).tolist():
+        rows = np.flatnonzero(engine & (activities.device == device))
+        start, end = activities.start_ns[rows], activities.end_ns[rows]
+        # Two are active where one has begun and the furthest end of those before is still to come.
+        both = np.minimum(end[1:], np.maximum.accumulate(end)[:-1])
+        some = both > start[1:]
+        cover = Cover([union_sorted(start[1:][some], both[some])])
+        shared[rows] = cover.within(start, end)[0]
+    return shared

@@ -1,0 +1,70 @@
+"""Analyses as text and tables: the lines of one small trace."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from rich.console import Console
+
+from gpuscope import api
+from gpuscope.model.result import Analysis
+from gpuscope.report.table import to_csv, to_markdown
+from gpuscope.report.text import render_analysis
+from tests.make_trace import make_trace
+
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def analysis() -> Analysis:
+    """A copy alone, and one that is half as fast beside a kernel."""
+    trace = make_trace(
+        kernels=[(30 * MS, 50 * MS, "s1", {"name": "gemm"})],
+        h2d=[
+            (0, 10 * MS, "s2", {"bytes": 10 * MS}),
+            (30 * MS, 50 * MS, "s2", {"bytes": 10 * MS}),
+        ],
+        ranges=[("step", 25 * MS, 40 * MS), ("load", 0, 5)],
+    )
+    return api.analyze_trace(trace)
+
+
+def lines(analysis: Analysis, top: int | None = None) -> list[str]:
+    console = Console(file=io.StringIO(), width=80)
+    render_analysis(analysis, console, top)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return [line.strip() for line in text.splitlines()]
+
+
+def test_idle_time_rates_and_contention_get_a_line(analysis: Analysis) -> None:
+    printed = lines(analysis)
+    assert "idle 20.0 ms in 1 gaps, longest 20.0 ms; h2d to kernel 20.0 ms" in printed
+    assert "rates h2d 667 MB/s" in printed
+    assert "beside other work h2d 2.00× as long as alone" in printed
+    assert "streams 2 30.0 ms · 1 20.0 ms" in printed
+    assert max(map(len, printed)) <= 80
+
+
+def test_top_lists_what_could_still_be_hidden_and_counts_the_rest(analysis: Analysis) -> None:
+    printed = lines(analysis, top=1)
+    assert [line.split(" ×1")[0] for line in printed if " ×1 " in line] == ["(whole trace)"]
+    assert "2 more with less to gain: --json and --csv list them" in printed
+
+
+def test_csv_holds_the_figures_of_both_classes(analysis: Analysis) -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv([analysis]))))
+    whole = rows[0]
+    assert (whole["a"], whole["b"]) == ("h2d", "kernel")
+    assert (whole["idle_ns"], whole["gap_count"]) == (str(20 * MS), "1")
+    assert float(whole["rate_a_bytes_per_s"]) == 20 * MS * 1e9 / (30 * MS)
+    assert (whole["stretch_a"], whole["stretch_b"]) == ("2.0", "")
+    load = next(row for row in rows if row["range"] == "load")
+    assert (load["a"], load["verdict"]) == ("", "")
+
+
+def test_markdown_has_a_row_a_pair(analysis: Analysis) -> None:
+    text = to_markdown([analysis])
+    assert "| \\(whole trace\\) | 1 |" in text.replace("(", "\\(").replace(")", "\\)")
+    assert "| 20.0 ms | h2d ∩ kernel |" in text
