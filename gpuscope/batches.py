@@ -11,12 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import Axis, sum_by, union_sorted
+from gpuscope.intervals import Axis, sum_by
 from gpuscope.model.classes import ENGINE_CODES
 from gpuscope.scopes import Activities, Groups
 
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
+
+_DENSE = 1 << 16
+"""A table of so many values is always worth it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +94,16 @@ class KeySums:
         order = stable_order(full)
         full, start, end = full[order], start[order], end[order]
         first = np.flatnonzero(np.diff(full, prepend=-1))
-        run = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(full))))
+        sizes = np.diff(np.append(first, len(full)))
         axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
-        some = end > start
-        low, high = union_sorted(
-            start[some] + axis.shift[run[some]], end[some] + axis.shift[run[some]]
-        )
+        shift = np.repeat(axis.shift, sizes)
+        low, high = start + shift, end + shift
+        # Each operation adds the time beyond what those before it reached.
+        low[1:] = np.maximum(low[1:], np.maximum.accumulate(high)[:-1])
+        busy = np.maximum(high - low, 0)
+        amounts = (size_bytes[order], end - start, busy)
         self._parts.append(
-            np.stack(
-                [
-                    full[first],
-                    np.bincount(run),
-                    sum_by(size_bytes[order], run, len(first)),
-                    sum_by(end - start, run, len(first)),
-                    sum_by(high - low, axis.group_at(low), len(first)),
-                ]
-            )
+            np.stack([full[first], sizes, *(np.add.reduceat(each, first) for each in amounts)])
         )
 
     def by_entry(self, entries: int) -> list[list[tuple[int, int, int, int, int]]]:
@@ -115,7 +112,7 @@ class KeySums:
         if not self._parts:
             return found
         joined = np.concatenate(self._parts, axis=1)
-        full, at = np.unique(joined[0], return_inverse=True)
+        full, at = number_alike(joined[0])
         sums = [sum_by(column, at, len(full)) for column in joined[1:]]
         for slot, *values in zip(full.tolist(), *(each.tolist() for each in sums), strict=True):
             count, size, work, busy = values
@@ -128,3 +125,18 @@ def stable_order(key: Int64) -> Int64:
     if len(key) and int(key.max()) < 1 << 16:
         return np.argsort(key.astype(np.uint16), kind="stable")
     return np.argsort(key, kind="stable")
+
+
+def number_alike(key: Int64) -> tuple[Int64, Int64]:
+    """Return the distinct values of a key, which is never negative, and each row's position there.
+
+    Without a sort where the values lie close together.
+    """
+    top = int(key.max(initial=0)) + 1
+    if top > max(_DENSE, 4 * len(key)):
+        values, at = np.unique(key, return_inverse=True)
+        return values, at
+    present = np.zeros(top, np.bool_)
+    present[key] = True
+    position = np.cumsum(present) - 1
+    return np.flatnonzero(present), position[key]

@@ -16,7 +16,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.batches import Batch
+from gpuscope.batches import Batch, number_alike
 from gpuscope.intervals import Cover, sum_by, union_sorted
 from gpuscope.lanes import COPY_LANES, Lanes, size_bounds, size_class
 from gpuscope.model.classes import CODE, ENGINE_CODES
@@ -52,7 +52,7 @@ class Kinds:
         columns = [
             activities.device[rows].astype(np.int64),
             lane * 64 + size,
-            np.where(is_kernel, operations.name[row], -1),
+            np.where(is_kernel, operations.name[row], -1).astype(np.int64),
             np.where(is_kernel, blocks[row], -1),
             np.where(is_kernel, threads[row], -1),
         ]
@@ -136,7 +136,7 @@ class ContentionFigures:
         if not len(kept):
             return
         full = batch.entry[kept] * kinds.count + kinds.of_row[row[kept]]
-        keys, at = np.unique(full, return_inverse=True)
+        keys, at = number_alike(full)
         amounts = (self._duration[operation[kept]], a.size_bytes[batch.rows[kept]])
         self._parts.append(
             np.stack(
@@ -150,7 +150,7 @@ class ContentionFigures:
         if not self._parts:
             return found
         joined = np.concatenate(self._parts, axis=1)
-        keys, at = np.unique(joined[0], return_inverse=True)
+        keys, at = number_alike(joined[0])
         count, ns, size = (sum_by(column, at, len(keys)) for column in joined[1:])
         kind = keys % self._kinds.count
         expected = self._kinds.expected_ns(kind, count, size)
@@ -203,12 +203,17 @@ def _launch_configurations(trace: Trace) -> tuple[Int64, Int64]:
 
 
 def _factorize(columns: Sequence[Int64]) -> tuple[Int64, Int64]:
-    """Give equal rows equal numbers: the number of each row, and the first row of each number."""
+    """Give equal rows equal numbers: the number of each row, and the first row of each number.
+
+    Columns hold values from -1 on.
+    """
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        values, at = np.unique(column, return_inverse=True)
-        code = np.unique(code * len(values) + at, return_inverse=True)[1].astype(np.int64)
-    return code, np.unique(code, return_index=True)[1]
+        values, at = number_alike(column + 1)
+        code = number_alike(code * len(values) + at)[1]
+    first = np.empty(int(code.max(initial=-1)) + 1, np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    return code, first
 
 
 def _shared_time(activities: Activities) -> Int64:

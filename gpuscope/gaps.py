@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.batches import Batch
+from gpuscope.batches import Batch, number_alike
 from gpuscope.intervals import sum_by
 from gpuscope.model.classes import CLASSES
 from gpuscope.model.result import Gap, GapKind, Gaps, Neighbour
@@ -56,7 +56,7 @@ class GapFigures:
         before, after = batch.rows[kept[before]], batch.rows[kept[after]]
         op_class = self._activities.op_class
         kind = op_class[before].astype(np.int64) * len(CLASSES) + op_class[after]
-        keys, at = np.unique(entry * self._kinds + kind, return_inverse=True)
+        keys, at = number_alike(entry * self._kinds + kind)
         self._sums.append(
             np.stack([keys, np.bincount(at, minlength=len(keys)), sum_by(size, at, len(keys))])
         )
@@ -73,7 +73,7 @@ class GapFigures:
         kinds: list[list[GapKind]] = [[] for _ in range(self._entries)]
         if self._sums:
             joined = np.concatenate(self._sums, axis=1)
-            keys, at = np.unique(joined[0], return_inverse=True)
+            keys, at = number_alike(joined[0])
             counts, times = (sum_by(column, at, len(keys)) for column in joined[1:])
             for key, count, ns in zip(keys.tolist(), counts.tolist(), times.tolist(), strict=True):
                 entry, kind = divmod(key, self._kinds)

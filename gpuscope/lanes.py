@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.batches import Batch, KeySums
+from gpuscope.batches import Batch, KeySums, number_alike
 from gpuscope.intervals import sum_by
 from gpuscope.measures import link_text
 from gpuscope.model.classes import CLASSES, CODE
@@ -24,6 +24,7 @@ Sums = tuple[int, int, int, int, int]
 
 COPY_LANES = tuple(CODE[name] for name in ("h2d", "d2h", "d2d", "p2p"))
 """The classes of copies that a device makes."""
+_IS_COPY = np.isin(np.arange(len(CLASSES)), COPY_LANES)
 _SIZES = 64
 _SHARED = ("d2h", "h2d")
 
@@ -87,34 +88,35 @@ class LaneFigures:
         some = np.flatnonzero(stream >= 0)
         self._add(self._by_stream, batch, stream, size, some)
         width = (len(self._trace.streams) + 1) * self._classes
-        keys, counts = np.unique(
-            batch.entry[some] * width + stream[some] * self._classes + op_class[some],
-            return_counts=True,
+        keys, at = number_alike(
+            batch.entry[some] * width + stream[some] * self._classes + op_class[some]
         )
-        self._by_class.append(np.stack([keys, counts]))
+        self._by_class.append(np.stack([keys, np.bincount(at, minlength=len(keys))]))
         self._add(self._by_lane, batch, lane, size, np.arange(len(rows)))
         host = self._single[batch.entry] & np.isin(op_class, [CODE[name] for name in _SHARED])
         self._add(self._shared, batch, np.zeros_like(lane), size, np.flatnonzero(host))
-        copies = np.flatnonzero(np.isin(op_class, COPY_LANES) & ~self._cut(batch))
+        copies = np.flatnonzero(_IS_COPY[op_class])
+        copies = copies[~self._cut(batch, copies)]
         self._add(self._rates, batch, lane, size, copies)
         self._add(self._by_size, batch, lane * _SIZES + size_class(size), size, copies)
 
     def _add(self, sums: KeySums, batch: Batch, key: Int64, size: Int64, rows: Int64) -> None:
         sums.add(batch.entry[rows], key[rows], batch.start[rows], batch.end[rows], size[rows])
 
-    def _cut(self, batch: Batch) -> npt.NDArray[np.bool_]:
-        """Return which operations the edges of a window cut: their bytes are not known."""
+    def _cut(self, batch: Batch, rows: Int64) -> npt.NDArray[np.bool_]:
+        """Return which of some operations the edges of a window cut: their bytes are not known."""
         operations = self._trace.operations
         assert operations is not None
-        row = self._activities.operation[batch.rows]
-        return batch.end - batch.start < operations.end_ns[row] - operations.start_ns[row]
+        row = self._activities.operation[batch.rows[rows]]
+        whole = operations.end_ns[row] - operations.start_ns[row]
+        return batch.end[rows] - batch.start[rows] < whole
 
     def streams(self) -> list[tuple[StreamFigures, ...]]:
         """Return the streams of every entry, in the order of contexts and numbers."""
         counts: dict[int, int] = {}
         if self._by_class:
             joined = np.concatenate(self._by_class, axis=1)
-            keys, at = np.unique(joined[0], return_inverse=True)
+            keys, at = number_alike(joined[0])
             sums = sum_by(joined[1], at, len(keys))
             counts = dict(zip(keys.tolist(), sums.tolist(), strict=True))
         width = len(self._trace.streams) + 1
