@@ -6,7 +6,7 @@ from gpuscope.analysis import Analyzer, Options
 from gpuscope.measures import Context, Totals
 from gpuscope.model.result import DeviceResult, Result
 from gpuscope.model.trace import Trace
-from gpuscope.scopes import Activities, clip, device_groups
+from gpuscope.scopes import Activities, clip, device_entries, device_pieces
 
 
 def run(trace: Trace, options: Options) -> Result:
@@ -15,9 +15,10 @@ def run(trace: Trace, options: Options) -> Result:
     context = Context(trace, activities, options)
     if options.window_ns:
         activities = clip(activities, options.window_ns)
-    entries, groups = device_groups(activities)
-    totals = Totals(context, activities, entries)
-    totals.add(groups)
+    entries = device_entries(activities)
+    totals = Totals(context, entries)
+    for number, entry in enumerate(entries):
+        totals.add_pieces(number, device_pieces(activities, entry.device))
     results = []
     for number, entry in enumerate(entries):
         device = trace.devices[entry.device]

@@ -16,9 +16,9 @@ def run(trace: Trace, options: Options) -> Result:
     activities = Activities.of(trace, options.transfer_ns)
     context = Context(trace, activities, options)
     scopes = RangeScopes(trace, activities, options)
-    totals = Totals(context, activities, scopes.entries)
+    totals = Totals(context, scopes.entries)
     for groups in scopes.batches():
-        totals.add(groups)
+        totals.add(activities, groups)
     link_pairs = _link_pairs(context, activities, options)
     instances: dict[int, list[InstanceResult]] = {}
     if options.instances:
@@ -84,9 +84,9 @@ def _instances(
     found: dict[int, list[InstanceResult]] = {}
     for groups in scopes.batches():
         entries = [scopes.entries[number] for number in groups.entry.tolist()]
-        single = Totals(context, activities, entries)
+        single = Totals(context, entries)
         alone = Groups(groups.rows, groups.first, np.arange(len(groups)), groups.instance)
-        single.add(alone)
+        single.add(activities, alone)
         for number, (entry, instance) in enumerate(
             zip(groups.entry.tolist(), groups.instance.tolist(), strict=True)
         ):

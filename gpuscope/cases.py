@@ -633,7 +633,7 @@ class Case:
             late = union(windows.start_ns[mine], windows.end_ns[mine])
             near = calls(number).near(late)
             call_start, call_end = near.start_ns, near.end_ns
-            held = Cover([late]).within(call_start, call_end)[0]
+            held = Cover(late).within(call_start, call_end)
             # The operation whose window ends first after the call began.
             at = np.searchsorted(windows.end_ns[mine], call_start, side="right")
             next_one = mine[np.minimum(at, len(mine) - 1)]

@@ -121,39 +121,24 @@ def depth(start: Int64, end: Int64) -> tuple[Int64, Int64]:
 
 
 class Cover:
-    """Answers how much of any stretch of time each of several disjoint sets covers."""
+    """Answers how much of any stretch of time a disjoint set covers."""
 
-    def __init__(self, parts: Sequence[Disjoint]) -> None:
-        edges = coverage(parts)
-        size = edges.end - edges.start
-        self._start, self._end = edges.start, edges.end
-        self._active = [(edges.mask >> np.uint32(i)) & np.uint32(1) == 1 for i in range(len(parts))]
-        self._before = [
-            np.concatenate(([0], np.cumsum(np.where(active, size, 0)))) for active in self._active
-        ]
+    def __init__(self, part: Disjoint) -> None:
+        self._start, self._end = part
+        self._before = np.concatenate(([0], np.cumsum(self._end - self._start)))
 
-    def within(self, start: Int64, end: Int64) -> list[Int64]:
-        """Return, a set, the time it covers within each [start, end): arrays shaped as these."""
-        low, high = self._locate(start), self._locate(end)
-        return [
-            self._until(part, *high) - self._until(part, *low) for part in range(len(self._before))
-        ]
+    def within(self, start: Int64, end: Int64) -> Int64:
+        """Return the time covered within each [start, end): shaped as these."""
+        return self._until(end) - self._until(start)
 
-    def _locate(self, time: Int64) -> tuple[Int64, Int64]:
-        """Return the piece each time lies in or after (-1: before all), and how far into it."""
-        piece = np.searchsorted(self._start, time, side="right") - 1
+    def _until(self, time: Int64) -> Int64:
+        """Return the time that the set covers before each time."""
+        begun = np.searchsorted(self._start, time, side="right")
+        last = np.maximum(begun - 1, 0)
         if not len(self._start):
-            return piece, np.zeros_like(time)
-        at = np.maximum(piece, 0)
-        into = np.minimum(time, self._end[at]) - self._start[at]
-        return piece, np.where(piece >= 0, into, 0)
-
-    def _until(self, part: int, piece: Int64, into: Int64) -> Int64:
-        """Return the time that the set covers before the located times."""
-        if not len(self._start):
-            return into
-        active = self._active[part][np.maximum(piece, 0)]
-        return self._before[part][np.maximum(piece, 0)] + np.where(active, into, 0)
+            return np.zeros_like(time)
+        to_come = np.maximum(self._end[last] - time, 0)
+        return self._before[begun] - np.where(begun > 0, to_come, 0)
 
 
 @dataclass(frozen=True, slots=True)

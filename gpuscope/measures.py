@@ -9,8 +9,8 @@ busy time, every pair's overlap, exposed and idle time are sums over it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,12 +39,13 @@ from gpuscope.model.result import (
 )
 from gpuscope.model.tables import PAGEABLE
 from gpuscope.model.trace import Trace
-from gpuscope.scopes import Activities, Entry, Groups
+from gpuscope.scopes import Activities, Entry, Groups, Piece
 from gpuscope.verdicts import MIN_INSTANCE_BUSY_NS, OVERLAPPED_RHO, PairSums, judge
 
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
+_HOST_COPIES = (CODE["h2d"], CODE["d2h"])
 LOST_SHARE = 0.01
 """Share of lost GPU records above which a trace is not judged."""
 SMALL_GAIN_SHARE = 0.01
@@ -70,9 +71,12 @@ class Context:
         self.compact[self.codes] = np.arange(len(self.codes))
         self.names = [CLASSES[code] for code in self.codes]
         self.is_engine = np.isin(self.codes, ENGINE_CODES)
+        self.pairs = list(combinations(range(len(self.codes)), 2))
+        """Pairs of compact codes."""
+        self.links = np.unique(activities.link[activities.link >= 0]).tolist()
         self.trouble = _trouble(trace)
         self.shared_hardware = _shared_hardware(trace, activities)
-        self._covers: dict[int, Cover] = {}
+        self._covers: dict[int, list[Cover]] = {}
         self._activities = activities
 
     def pid(self, entry: Entry) -> int:
@@ -83,15 +87,15 @@ class Context:
         """Return the MPI rank of an entry's process, None when unknown."""
         return self.trace.processes[self.trace.devices[entry.device].process].rank
 
-    def cover(self, device: int) -> Cover:
+    def covers(self, device: int) -> list[Cover]:
         """Return the busy time of every class on the whole of a device."""
         if device not in self._covers:
             a = self._activities
-            parts = []
-            for code in self.codes:
-                mine = (a.device == device) & (a.op_class == code) & (a.end_ns > a.start_ns)
-                parts.append(union_sorted(a.start_ns[mine], a.end_ns[mine]))
-            self._covers[device] = Cover(parts)
+            lasting = (a.device == device) & (a.end_ns > a.start_ns)
+            self._covers[device] = [
+                Cover(union(a.start_ns[mine], a.end_ns[mine]))
+                for mine in (lasting & (a.op_class == code) for code in self.codes)
+            ]
         return self._covers[device]
 
 
@@ -134,15 +138,51 @@ def _shared_hardware(trace: Trace, activities: Activities) -> frozenset[int]:
     return frozenset(shared)
 
 
+@dataclass(slots=True)
+class _Sums:
+    """What is measured in each group, and adds up over the pieces of a group.
+
+    Arrays are indexed by group, then by compact class code, by position in ``Context.pairs``, or by
+    engine: the classes, then the links.
+    """
+
+    busy: Int64
+    engines: Int64
+    overlap: Int64
+    boundaries: Int64
+    first: Int64
+    """First start of an engine's operation, on the trace's clock; far in the future where none."""
+    last: Int64
+    """Last end of an engine's operation; -1 where there is none."""
+    edge: _Edge
+    """Where the last group ended."""
+
+    def add(self, later: _Sums) -> None:
+        """Add what a later piece of the same groups holds."""
+        for mine, its in (
+            (self.busy, later.busy),
+            (self.engines, later.engines),
+            (self.overlap, later.overlap),
+            (self.boundaries, later.boundaries),
+        ):
+            mine += its
+        self.edge = later.edge
+        self.first = np.minimum(self.first, later.first)
+        self.last = np.maximum(self.last, later.last)
+
+
+_FAR = int(np.iinfo(np.int64).max)
+
+
 class Totals:
     """Figures of many entries, summed over their groups as these are added.
 
     Arrays are indexed by entry, then by compact class code; pairs are [entry, a, b] with a < b.
     """
 
-    def __init__(self, context: Context, activities: Activities, entries: Sequence[Entry]) -> None:
+    def __init__(self, context: Context, entries: Sequence[Entry]) -> None:
         n, c = len(entries), len(context.codes)
-        self.context, self.activities, self.entries = context, activities, entries
+        self.context, self.entries = context, entries
         self.device = np.array([entry.device for entry in entries], np.int64)
         self.single_engine = np.array(
             [context.trace.devices[entry.device].copy_engines == 1 for entry in entries], np.bool_
@@ -163,7 +203,7 @@ class Totals:
         self.partition: dict[int, Int64] = {}
         self.streams_ns: dict[int, Int64] = {}
         self.peak = zeros(n, np.int64)
-        self.first_start = np.full(n, np.iinfo(np.int64).max)
+        self.first_start = np.full(n, _FAR)
         self._streams: list[Int64] = []
         self._groups: list[Int64] = []
         self._stream_sets: dict[tuple[int, int], int] | None = None
@@ -184,111 +224,169 @@ class Totals:
                         limits[number, i, j] = np.nan if limit is None else limit
         return limits
 
-    # Adding groups
+    # Adding
 
-    def add(self, groups: Groups) -> None:
-        """Add the groups of one batch."""
-        if not len(groups):
-            return
-        a, context = self.activities, self.context
+    def add(self, activities: Activities, groups: Groups) -> None:
+        """Add the groups of one batch, each of them whole."""
+        if len(groups):
+            begun = np.ones(len(groups.rows), np.bool_)
+            self._conclude(groups, self._measure(activities, groups, begun, under=True))
+
+    def add_pieces(self, number: int, pieces: Iterable[Piece]) -> None:
+        """Add the time line of a device as entry `number`, piece by piece."""
+        sums = before = None
+        one = np.zeros(1, np.int64)
+        for piece in pieces:
+            a = piece.activities
+            groups = Groups(np.arange(len(a.start_ns)), one, one + number, one - 1)
+            begun = ~piece.continues
+            found = self._measure(a, groups, begun, under=False, before=before)
+            before = found.edge
+            if sums is None:
+                sums = found
+            else:
+                sums.add(found)
+        if sums is not None:
+            self._conclude(Groups(one, one, one + number, one - 1), sums)
+            self.under[number] = self.overlap[number] + self.overlap[number].T
+
+    def _measure(
+        self,
+        a: Activities,
+        groups: Groups,
+        begun: Bool,
+        *,
+        under: bool,
+        before: _Edge | None = None,
+    ) -> _Sums:
+        """Measure groups; add what is a sum over their rows, and return the rest.
+
+        Rows that are not `begun` here were counted in an earlier piece.
+        """
+        context = self.context
         n, c = len(self.entries), len(context.codes)
         rows, group = groups.rows, groups.group_of_rows()
         start, end = a.start_ns[rows], a.end_ns[rows]
         code = context.compact[a.op_class[rows]]
         entry_class = groups.entry[group] * c + code
         duration = end - start
-        self.count += np.bincount(entry_class, minlength=n * c).reshape(n, c)
+        counted = entry_class if begun.all() else entry_class[begun]
+        size = a.size_bytes[rows] if begun.all() else a.size_bytes[rows[begun]]
+        self.count += np.bincount(counted, minlength=n * c).reshape(n, c)
+        self.bytes += sum_by(size, counted, n * c).reshape(n, c)
         self.work += sum_by(duration, entry_class, n * c).reshape(n, c)
-        self.bytes += sum_by(a.size_bytes[rows], entry_class, n * c).reshape(n, c)
-        self._note_streams(entry_class, a.stream[rows])
+        stream = a.stream[rows]
+        self._note_streams(entry_class, stream)
+        self._add_pageable(a, groups, group, duration)
 
         axis = Axis.lay_out(
             np.minimum.reduceat(start, groups.first), np.maximum.reduceat(end, groups.first)
         )
-        shift = axis.shift[group]
-        start, end = start + shift, end + shift
         lasting = duration > 0
         engine = context.is_engine[code] & lasting
         self.serial += sum_by(duration[engine], groups.entry[group[engine]], n)
-        span = self._spans(groups, axis, start, end, engine)
+        first = np.minimum.reduceat(np.where(engine, start, _FAR), groups.first)
+        last = np.maximum.reduceat(np.where(engine, end, -1), groups.first)
 
+        waits = self._waits(a, groups, group, begun, axis)
+        shift = axis.shift[group]
+        start, end = start + shift, end + shift
         of_class = [np.flatnonzero(lasting & (code == i)) for i in range(c)]
         parts = [union_sorted(start[mine], end[mine]) for mine in of_class]
         busy = np.stack([_sum_on(axis, *part, len(groups)) for part in parts], axis=1)
-        self.class_busy += _to_entries(busy, groups.entry, n)
         for i, mine in enumerate(of_class):
             self._class_peak(i, start[mine], end[mine], groups.entry[group[mine]])
 
-        waits = self._waits(groups, group, rows, start, end)
-        shared = _Shared(axis, [*parts, *waits], len(groups))
-        self._add_pairs(groups, busy, shared)
+        shared = _Shared(axis, [*parts, *waits], len(groups), before)
         self._add_partition(groups, shared)
-        self._add_engines(groups, axis, busy, shared, start, end, rows, lasting)
-        self._add_streams(groups, axis, start[engine], end[engine], a.stream[rows][engine])
-        self._add_under(groups, axis, parts)
-        self._groups.append(np.stack([groups.entry, groups.instance, span]))
+        self._add_waits(groups, shared)
+        self._add_streams(groups, axis, start[engine], end[engine], stream[engine])
+        if under:
+            self._add_under(groups, axis, parts)
+        together = [shared.pair(i, j) for i, j in context.pairs]
+        nothing = np.empty((len(groups), 0), np.int64)
+        overlap, boundaries = (
+            (
+                np.stack(columns, axis=1) if columns else nothing
+                for columns in zip(*together, strict=True)
+            )
+            if together
+            else (nothing, nothing)
+        )
+        return _Sums(
+            busy=busy,
+            engines=self._engine_busy(a.link[rows], axis, busy, start, end, lasting),
+            overlap=overlap,
+            boundaries=boundaries,
+            first=first,
+            last=last,
+            edge=shared.edge(),
+        )
+
+    def _conclude(self, groups: Groups, sums: _Sums) -> None:
+        """Add what can be said only of whole groups."""
+        n = len(self.entries)
+        entry = groups.entry
+        some = sums.last >= 0
+        span = np.where(some, sums.last - sums.first, 0)
+        self.span += sum_by(span, entry, n)
+        np.minimum.at(self.first_start, entry, sums.first)
+        self.class_busy += _to_entries(sums.busy, entry, n)
+        step = 2 * self.context.granularity_ns
+        for number, (i, j) in enumerate(self.context.pairs):
+            overlap, boundaries = sums.overlap[:, number], sums.boundaries[:, number]
+            self.overlap[:, i, j] += sum_by(overlap, entry, n)
+            self.boundaries[:, i, j] += sum_by(boundaries, entry, n)
+            busy_i, busy_j = sums.busy[:, i], sums.busy[:, j]
+            counts = (busy_i >= MIN_INSTANCE_BUSY_NS) & (busy_j >= MIN_INSTANCE_BUSY_NS)
+            self.counting[:, i, j] += sum_by(counts, entry, n)
+            possible = np.minimum(busy_i, busy_j) * self._limits[entry, i, j]
+            for bias, good in self.good.items():
+                reached = overlap + bias * step * boundaries >= OVERLAPPED_RHO * possible
+                good[:, i, j] += sum_by(counts & reached, entry, n)
+        engines = self._one_copy_engine(entry, sums)
+        if engines.shape[1]:
+            self.bound += sum_by(engines.max(axis=1), entry, n)
+            self.engines += sum_by(engines.sum(axis=1), entry, n)
+        self._groups.append(np.stack([entry, groups.instance, span]))
 
     def _waits(
-        self, groups: Groups, group: Int64, rows: Int64, start: Int64, end: Int64
+        self, a: Activities, groups: Groups, group: Int64, begun: Bool, axis: Axis
     ) -> list[Disjoint]:
         """Add up transfer times, and return when data moved, and when a kernel only waited.
 
-        Both are parts of the communication class; an empty list where nothing is known.
+        Both are parts of the communication class, on the axis; an empty list where nothing is
+        known.
         """
         n = len(self.entries)
-        transfer = self.activities.transfer_ns[rows]
-        known = np.flatnonzero(transfer >= 0)
+        rows = groups.rows
+        known = np.flatnonzero(a.moving_ns[rows] >= 0)
         if not len(known):
             return []
-        start, end, transfer = start[known], end[known], transfer[known]
+        start, end = a.start_ns[rows[known]], a.end_ns[rows[known]]
+        moving = np.clip(a.moving_ns[rows[known]], start, end)
         entry = groups.entry[group[known]]
-        self.transfer += sum_by(transfer, entry, n)
-        self.transfer_known += np.bincount(entry, minlength=n)
-        begins = np.maximum(start, end - transfer)
-        return [union(begins, end), union(start, begins)]
+        self.transfer += sum_by(end - moving, entry, n)
+        self.transfer_known += np.bincount(entry[begun[known]], minlength=n)
+        shift = axis.shift[group[known]]
+        return [union(moving + shift, end + shift), union(start + shift, moving + shift)]
+
+    def _add_waits(self, groups: Groups, shared: _Shared) -> None:
+        if shared.parts > len(self.context.codes) and "kernel" in self.context.names:
+            kernel, moving = self.context.names.index("kernel"), len(self.context.codes)
+            for total, part in ((self.transfer_hidden, moving), (self.wait_hidden, moving + 1)):
+                total += sum_by(shared.pair(kernel, part)[0], groups.entry, len(self.entries))
 
     def _note_streams(self, entry_class: Int64, stream: npt.NDArray[np.int32]) -> None:
         real = stream >= 0
         width = len(self.context.trace.streams) + 1
         self._streams.append(np.unique(entry_class[real] * width + stream[real]))
 
-    def _spans(self, groups: Groups, axis: Axis, start: Int64, end: Int64, engine: Bool) -> Int64:
-        """Return each group's span, from its first engine operation to the last; add them up."""
-        far = np.iinfo(np.int64).max
-        first = np.minimum.reduceat(np.where(engine, start, far), groups.first)
-        last = np.maximum.reduceat(np.where(engine, end, -1), groups.first)
-        some = last >= 0
-        span = np.where(some, last - first, 0)
-        self.span += sum_by(span, groups.entry, len(self.entries))
-        begin = np.where(some, first - axis.shift, far)
-        np.minimum.at(self.first_start, groups.entry, begin)
-        return span
-
     def _class_peak(self, i: int, start: Int64, end: Int64, entry: Int64) -> None:
         if not len(start):
             return
         active = np.arange(1, len(start) + 1) - np.searchsorted(np.sort(end), start, side="right")
         np.maximum.at(self.class_peak[:, i], entry, active)
-
-    def _add_pairs(self, groups: Groups, busy: Int64, shared: _Shared) -> None:
-        n = len(self.entries)
-        step = 2 * self.context.granularity_ns
-        for i, j in combinations(range(len(self.context.codes)), 2):
-            overlap, boundaries = shared.pair(i, j)
-            self.overlap[:, i, j] += sum_by(overlap, groups.entry, n)
-            self.boundaries[:, i, j] += sum_by(boundaries, groups.entry, n)
-            counts = (busy[:, i] >= MIN_INSTANCE_BUSY_NS) & (busy[:, j] >= MIN_INSTANCE_BUSY_NS)
-            self.counting[:, i, j] += sum_by(counts, groups.entry, n)
-            possible = np.minimum(busy[:, i], busy[:, j]) * self._limits[groups.entry, i, j]
-            needed = OVERLAPPED_RHO * possible
-            for bias, good in self.good.items():
-                reached = overlap + bias * step * boundaries >= needed
-                good[:, i, j] += sum_by(counts & reached, groups.entry, n)
-
-        if shared.parts > len(self.context.codes) and "kernel" in self.context.names:
-            kernel, moving = self.context.names.index("kernel"), len(self.context.codes)
-            for total, part in ((self.transfer_hidden, moving), (self.wait_hidden, moving + 1)):
-                total += sum_by(shared.pair(kernel, part)[0], groups.entry, n)
 
     def _add_partition(self, groups: Groups, shared: _Shared) -> None:
         n = len(self.entries)
@@ -301,54 +399,50 @@ class Totals:
             self.busy += total
             self.partition[seen] = self.partition.get(seen, 0) + total
 
-    def _add_engines(
+    def _engine_busy(
         self,
-        groups: Groups,
+        link: npt.NDArray[np.int32],
         axis: Axis,
         busy: Int64,
-        shared: _Shared,
         start: Int64,
         end: Int64,
-        rows: Int64,
         lasting: Bool,
-    ) -> None:
-        """Add the bound and the sum of the engines: each class, p2p by direction."""
+    ) -> Int64:
+        """Return the busy time of each engine: [group, class or link]; p2p counts by link."""
         names = self.context.names
-        links = self.activities.link[rows]
-        engines = []
-        for i, name in enumerate(names):
-            if not self.context.is_engine[i]:
-                continue
-            if name == "p2p":
-                for link in np.unique(links[lasting & (links >= 0)]).tolist():
-                    mine = lasting & (links == link)
-                    part = union_sorted(start[mine], end[mine])
-                    engines.append(_sum_on(axis, *part, len(groups)))
-            else:
-                engines.append(busy[:, i].copy())
-        if self.single_engine.any() and {"h2d", "d2h"} <= set(names):
-            i, j = names.index("h2d"), names.index("d2h")
-            one = self.single_engine[groups.entry]
-            both = busy[:, i] + busy[:, j] - shared.pair(*sorted((i, j)))[0]
-            engines = [np.where(one & _is_same(e, busy, (i, j)), 0, e) for e in engines]
-            engines.append(np.where(one, both, 0))
-        n = len(self.entries)
-        if engines:
-            stacked = np.stack(engines)
-            self.bound += sum_by(stacked.max(axis=0), groups.entry, n)
-            self.engines += sum_by(stacked.sum(axis=0), groups.entry, n)
-        operation = self.activities.operation[rows]
-        trace_operations = self.context.trace.operations
-        if trace_operations is not None:
-            kinds = trace_operations
-            real = np.maximum(operation, 0)
-            pageable = (
-                (operation >= 0)
-                & np.isin(kinds.op_class[real], (CODE["h2d"], CODE["d2h"]))
-                & ((kinds.src_kind[real] == PAGEABLE) | (kinds.dst_kind[real] == PAGEABLE))
-            )
-            entry = np.repeat(groups.entry, np.diff(np.append(groups.first, len(rows))))
-            self.pageable += sum_by((end - start)[pageable], entry[pageable], n)
+        single = [bool(self.context.is_engine[i]) and names[i] != "p2p" for i in range(len(names))]
+        columns = [busy * np.array(single, np.int64)]
+        for number in self.context.links:
+            mine = lasting & (link == number)
+            part = union_sorted(start[mine], end[mine])
+            columns.append(_sum_on(axis, *part, len(busy))[:, np.newaxis])
+        return np.concatenate(columns, axis=1)
+
+    def _one_copy_engine(self, entry: Int64, sums: _Sums) -> Int64:
+        """Return the busy time of the engines, both copy directions as one where there is one."""
+        names = self.context.names
+        if not self.single_engine.any() or not {"h2d", "d2h"} <= set(names):
+            return sums.engines
+        i, j = names.index("h2d"), names.index("d2h")
+        shared = sums.overlap[:, self.context.pairs.index((min(i, j), max(i, j)))]
+        one = self.single_engine[entry]
+        engines = sums.engines.copy()
+        engines[one, i] += (engines[:, j] - shared)[one]
+        engines[one, j] = 0
+        return engines
+
+    def _add_pageable(self, a: Activities, groups: Groups, group: Int64, duration: Int64) -> None:
+        """Add the time of the copies of pageable memory."""
+        kinds = self.context.trace.operations
+        copies = np.flatnonzero(np.isin(a.op_class[groups.rows], _HOST_COPIES))
+        if kinds is None or not len(copies):
+            return
+        operation = a.operation[groups.rows[copies]]
+        pageable = copies[
+            (kinds.src_kind[operation] == PAGEABLE) | (kinds.dst_kind[operation] == PAGEABLE)
+        ]
+        entry = groups.entry[group[pageable]]
+        self.pageable += sum_by(duration[pageable], entry, len(self.entries))
 
     def _add_streams(
         self,
@@ -392,9 +486,9 @@ class Totals:
             start, end = start - axis.shift[group], end - axis.shift[group]
             for device in np.unique(self.device[entry]).tolist():
                 mine = self.device[entry] == device
-                covered = self.context.cover(device).within(start[mine], end[mine])
-                for j, time in enumerate(covered):
+                for j, cover in enumerate(self.context.covers(device)):
                     if j != i:
+                        time = cover.within(start[mine], end[mine])
                         self.under[:, i, j] += sum_by(time, entry[mine], n)
 
     # Reading them out
@@ -594,10 +688,20 @@ class Totals:
         )
 
 
-class _Shared:
-    """The line of a batch, cut where the set of active classes changes."""
+_Edge = tuple[int, int]
+"""A time on the trace's clock, and the mask of the classes that were active up to it."""
 
-    def __init__(self, axis: Axis, parts: Sequence[Disjoint], groups: int) -> None:
+
+class _Shared:
+    """The line of a batch, cut where the set of active classes changes.
+
+    `before` is where an earlier piece of the one group ended: what goes on from there is no new
+    stretch.
+    """
+
+    def __init__(
+        self, axis: Axis, parts: Sequence[Disjoint], groups: int, before: _Edge | None
+    ) -> None:
         pieces = coverage(parts)
         self.parts = len(parts)
         self._groups = groups
@@ -606,10 +710,21 @@ class _Shared:
         self._masks, self._code = _small_unique(pieces.mask)
         self._joined = np.zeros(len(pieces.start), np.bool_)
         np.equal(pieces.start[1:], pieces.end[:-1], out=self._joined[1:])
+        self._before = 0
+        self._edge: _Edge = (-1, 0)
+        if len(pieces.start):
+            shift = int(axis.shift[-1])
+            self._edge = (int(pieces.end[-1]) - shift, int(pieces.mask[-1]))
+            if before is not None and before[0] == int(pieces.start[0]) - int(axis.shift[0]):
+                self._before = before[1]
         width = max(1, len(self._masks))
         self._table = sum_by(
             self._duration, self._group * width + self._code, groups * width
         ).reshape(groups, width)
+
+    def edge(self) -> _Edge:
+        """Return where the line ends, for the next piece of the group."""
+        return self._edge
 
     def by_mask(self) -> Iterable[tuple[int, Int64]]:
         """Yield every set of classes that was active, and its time in each group."""
@@ -626,6 +741,7 @@ class _Shared:
         active = both[self._code]
         goes_on = np.zeros(len(active), np.bool_)
         goes_on[1:] = active[:-1] & self._joined[1:]
+        goes_on[:1] = self._before >> i & 1 and self._before >> j & 1
         stretches = np.bincount(self._group[active & ~goes_on], minlength=self._groups)
         return overlap, 2 * stretches
 
@@ -647,10 +763,6 @@ def _sum_on(axis: Axis, start: Int64, end: Int64, groups: int) -> Int64:
 
 def _to_entries(values: Int64, entry: Int64, count: int) -> Int64:
     return np.stack([sum_by(column, entry, count) for column in values.T], axis=1)
-
-
-def _is_same(engine: Int64, busy: Int64, columns: tuple[int, int]) -> bool:
-    return any(np.array_equal(engine, busy[:, column]) for column in columns)
 
 
 def _names_of(mask: int, names: Sequence[str]) -> tuple[str, ...]:
@@ -698,7 +810,7 @@ class LinkSums:
         self._busy += _to_entries(busy, groups.entry, n)
         step = 2 * self._context.granularity_ns
         for i, j in combinations(range(len(parts)), 2):
-            shared = _Shared(axis, (parts[i], parts[j]), len(groups))
+            shared = _Shared(axis, (parts[i], parts[j]), len(groups), None)
             overlap, boundaries = shared.pair(0, 1)
             self._overlap[:, i, j] += sum_by(overlap, groups.entry, n)
             self._boundaries[:, i, j] += sum_by(boundaries, groups.entry, n)
@@ -755,10 +867,7 @@ def peer_copies(trace: Trace, activities: Activities) -> Activities:
     for index, device in enumerate(trace.devices):
         first_device.setdefault(device.process, index)
     home = np.array([first_device[device.process] for device in trace.devices] or [0], np.int32)
-    columns: dict[str, Any] = {
-        name: getattr(activities, name)[peer] for name in Activities.__slots__
-    }
-    return Activities(**{**columns, "device": home[columns["device"]]})
+    return activities.take(peer, device=home[activities.device[peer]])
 
 
 def link_text(link: int) -> str:

@@ -15,6 +15,7 @@ import fnmatch
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ from gpuscope.model.trace import Trace
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 UInt8 = npt.NDArray[np.uint8]
+Bool = npt.NDArray[np.bool_]
 
 _CHUNK_ROWS = 250_000
 """Memberships (operation, instance) handled at once; what fits a cache is twice as fast."""
@@ -56,8 +58,8 @@ class Activities:
     """Index into Trace.threads; -1 without a launching call."""
     operation: Int64
     """Index into Trace.operations; -1 for MPI calls."""
-    transfer_ns: Int64
-    """Of a communication kernel, how long its data took, at its end; -1 when unknown."""
+    moving_ns: Int64
+    """Of a communication kernel, when its data began to move; -1 when unknown."""
 
     @classmethod
     def of(cls, trace: Trace, transfer_ns: Int64 | None = None) -> Activities:
@@ -66,19 +68,25 @@ class Activities:
         kept = np.flatnonzero(operations.op_class != CODE["gate"])
         if len(kept) < len(operations):
             operations = operations.take(kept)
-        launch_ns = np.full(len(operations), -1, np.int64)
-        launch_thread = np.full(len(operations), -1, np.int32)
+        count = len(operations)
+        launch_ns: Int64 = np.broadcast_to(np.int64(-1), count)
+        launch_thread: Int32 = np.broadcast_to(np.int32(-1), count)
         if trace.api is not None and len(trace.api):
-            known = operations.launch >= 0
-            if known.all():
-                launch_ns = trace.api.start_ns[operations.launch]
-                launch_thread = trace.api.thread[operations.launch]
-            else:
-                launch_ns[known] = trace.api.start_ns[operations.launch[known]]
-                launch_thread[known] = trace.api.thread[operations.launch[known]]
-        link = np.full(len(operations), -1, np.int32)
+            launch_ns = trace.api.start_ns[operations.launch]
+            launch_thread = trace.api.thread[operations.launch]
+            unknown = operations.launch < 0
+            launch_ns[unknown] = -1
+            launch_thread[unknown] = -1
+        link: Int32 = np.broadcast_to(np.int32(-1), count)
         peer = operations.op_class == CODE["p2p"]
-        link[peer] = operations.src_device[peer] * 65536 + operations.dst_device[peer]
+        if peer.any():
+            link = np.where(peer, operations.src_device * 65536 + operations.dst_device, -1)
+            link = link.astype(np.int32)
+        moving_ns: Int64 = np.broadcast_to(np.int64(-1), count)
+        if transfer_ns is not None:
+            moved = transfer_ns[kept]
+            begins = np.maximum(operations.start_ns, operations.end_ns - moved)
+            moving_ns = np.where(moved >= 0, begins, -1)
         gpu = cls(
             start_ns=operations.start_ns,
             end_ns=operations.end_ns,
@@ -90,11 +98,16 @@ class Activities:
             launch_ns=launch_ns,
             launch_thread=launch_thread,
             operation=kept,
-            transfer_ns=np.full(len(kept), -1, np.int64)
-            if transfer_ns is None
-            else transfer_ns[kept],
+            moving_ns=moving_ns,
         )
         return gpu if trace.mpi is None or not len(trace.mpi) else gpu._with_mpi(trace)
+
+    def take(self, rows: npt.NDArray[Any], **changed: npt.NDArray[Any]) -> Activities:
+        """Return some rows, by mask or index, with columns `changed`."""
+        columns = {
+            name: getattr(self, name)[rows] for name in self.__slots__ if name not in changed
+        }
+        return Activities(**columns, **changed)
 
     def _with_mpi(self, trace: Trace) -> Activities:
         mpi = trace.mpi
@@ -115,7 +128,7 @@ class Activities:
                     launch_ns=mpi.start_ns[mine],
                     launch_thread=mpi.thread[mine],
                     operation=np.full(count, -1, np.int64),
-                    transfer_ns=np.full(count, -1, np.int64),
+                    moving_ns=np.full(count, -1, np.int64),
                 )
             )
         return Activities(
@@ -171,15 +184,53 @@ class Groups:
 
 def device_groups(activities: Activities) -> tuple[list[Entry], Groups]:
     """Return one entry and one group for each device on which an operation ran."""
-    on_gpu = activities.operation >= 0
-    devices = np.unique(activities.device[on_gpu])
-    entries = [Entry(int(device), None, None, 1, None) for device in devices]
-    order = np.argsort(activities.device, kind="stable")
-    if (activities.operation < 0).any():
-        order = np.lexsort((activities.start_ns, activities.device))
-    sorted_device = activities.device[order]
-    first = np.searchsorted(sorted_device, devices)
+    entries = device_entries(activities)
+    devices = np.array([entry.device for entry in entries], np.int64)
+    order = np.lexsort((activities.start_ns, activities.device))
+    first = np.searchsorted(activities.device[order], devices)
     return entries, Groups(order, first, np.arange(len(devices)), np.full(len(devices), -1))
+
+
+def device_entries(activities: Activities) -> list[Entry]:
+    """Return one entry for each device on which an operation ran."""
+    found = np.bincount(activities.device[activities.operation >= 0])
+    return [Entry(device, None, None, 1, None) for device in np.flatnonzero(found).tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a device's time line: what was active in it, cut at its edges."""
+
+    activities: Activities
+    """Sorted by start."""
+    continues: Bool
+    """Of each activity, whether it began in an earlier piece."""
+
+
+def device_pieces(activities: Activities, device: int) -> Iterator[Piece]:
+    """Cut the time line of a device into pieces that hold a bounded number of activities each.
+
+    Everything that is a sum over time is the sum over the pieces, in memory that does not grow.
+    """
+    rows = np.flatnonzero(activities.device == device)
+    start = activities.start_ns[rows]
+    if (start[1:] < start[:-1]).any():
+        rows = rows[np.argsort(start, kind="stable")]
+    begin, going_on = 0, rows[:0]
+    for low in range(0, len(rows), _CHUNK_ROWS):
+        high = low + _CHUNK_ROWS
+        end = int(activities.start_ns[rows[high]]) if high < len(rows) else np.iinfo(np.int64).max
+        mine = np.concatenate([going_on, rows[low:high]])
+        ends = activities.end_ns[mine]
+        yield Piece(
+            activities.take(
+                mine,
+                start_ns=np.maximum(activities.start_ns[mine], begin),
+                end_ns=np.minimum(ends, end),
+            ),
+            np.arange(len(mine)) < len(going_on),
+        )
+        begin, going_on = end, mine[ends > end]
 
 
 def clip(activities: Activities, window_ns: tuple[int, int]) -> Activities:
@@ -188,8 +239,7 @@ def clip(activities: Activities, window_ns: tuple[int, int]) -> Activities:
     start = np.maximum(activities.start_ns, low)
     end = np.minimum(activities.end_ns, high)
     inside = end > start
-    columns = {name: getattr(activities, name)[inside] for name in Activities.__slots__}
-    return Activities(**{**columns, "start_ns": start[inside], "end_ns": end[inside]})
+    return activities.take(inside, start_ns=start[inside], end_ns=end[inside])
 
 
 class RangeScopes:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscope import scopes
 from gpuscope.analysis import Options, run_all
 from gpuscope.analyzers import links, overlap
 from gpuscope.analyzers import ranges as range_scopes
+from gpuscope.model.classes import CODE
 from gpuscope.model.result import Analysis, RangeResult, Scope
 from gpuscope.model.trace import Trace
 from tests.make_trace import make_trace
@@ -399,13 +402,16 @@ def summed(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return total
 
 
-def build(operations: list[Any], range_rows: list[Any]) -> Trace:
+def build(
+    operations: list[Any], range_rows: list[Any], calls: Sequence[tuple[int, int]] = ()
+) -> Trace:
     by_class: dict[str, Any] = {name: [] for name in CLASSES}
     for op_class, start, size, stream, launch, thread, device in operations:
         extra = {"launch": launch, "thread": thread, "device": device}
         by_class[op_class].append((start, start + size, stream, extra))
     listed = [(name, start, start + size, {"thread": t}) for name, start, size, t in range_rows]
-    return make_trace(devices=2, ranges=listed, **by_class)
+    mpi = [("MPI_Wait", start, start + size) for start, size in calls]
+    return make_trace(devices=2, ranges=listed, mpi=mpi, **by_class)
 
 
 def within(start: int, size: int, thread: str) -> Callable[[Any], bool]:
@@ -442,6 +448,26 @@ def test_figures_equal_the_naive_ones(operations: list[Any], range_rows: list[An
         for device in (0, 1):
             mine = picked(operations, device, within(start, size, thread))
             assert not mine or (name, device) in seen
+
+
+MPI_CALL = st.tuples(st.integers(0, _END - 1), st.integers(0, 15))
+
+
+@settings(max_examples=150)
+@given(st.lists(OPERATION, min_size=1, max_size=12), st.lists(MPI_CALL, max_size=3), st.data())
+def test_a_time_line_in_pieces_gives_the_same_figures(
+    operations: list[Any], calls: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    trace = build(operations, [], calls)
+    assert trace.operations is not None
+    known = trace.operations.op_class == CODE["comm"]
+    moved = data.draw(st.lists(st.integers(0, 15), min_size=len(known), max_size=len(known)))
+    options = Options(transfer_ns=np.where(known, moved, -1))
+    whole = overlap.ANALYZER.run(trace, options)
+    size = data.draw(st.integers(1, 4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scopes, "_CHUNK_ROWS", size)
+        assert overlap.ANALYZER.run(trace, options) == whole
 
 
 @settings(max_examples=100)
