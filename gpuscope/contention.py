@@ -226,6 +226,6 @@ def _shared_time(activities: Activities) -> Int64:
         # Two are active where one has begun and the furthest end of those before is still to come.
         both = np.minimum(end[1:], np.maximum.accumulate(end)[:-1])
         some = both > start[1:]
-        cover = Cover([union_sorted(start[1:][some], both[some])])
-        shared[rows] = cover.within(start, end)[0]
+        cover = Cover(union_sorted(start[1:][some], both[some]))
+        shared[rows] = cover.within(start, end)
     return shared

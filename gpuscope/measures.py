@@ -711,7 +711,7 @@ class _Shared:
         self._joined = np.zeros(len(pieces.start), np.bool_)
         np.equal(pieces.start[1:], pieces.end[:-1], out=self._joined[1:])
         self._before = 0
-        self._edge: _Edge = (-1, 0)
+        self._edge: _Edge = before or (-1, 0)
         if len(pieces.start):
             shift = int(axis.shift[-1])
             self._edge = (int(pieces.end[-1]) - shift, int(pieces.mask[-1]))
