@@ -14,8 +14,12 @@ from gpuscope.analysis import Analyzer, Options, RatioLimits, run_all, tables_fo
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.benchmarks import NOT_JUDGED
 from gpuscope.errors import TraceError
+from gpuscope.gates import budget
+from gpuscope.gates import verify as verifying
+from gpuscope.gates.grammar import Expectation
 from gpuscope.model import codec
 from gpuscope.model.classes import ClassRule
+from gpuscope.model.gates import Verification
 from gpuscope.model.result import Analysis, JudgedPair, Judgement
 from gpuscope.model.trace import Trace
 from gpuscope.readers import cache
@@ -141,6 +145,43 @@ def analyze_together(
             for trace, each, transfer in zip(traces, options, transfers, strict=True)
         )
     )
+
+
+def verify(
+    paths: Sequence[Path],
+    expectations: Sequence[Expectation],
+    *,
+    attribute: str | None = None,
+    rules: Sequence[ClassRule] = (),
+) -> Verification:
+    """Hold expectations against the traces at `paths`, several as the ranks of one run.
+
+    See :func:`gpuscope.gates.verify.verify`; class `rules` go before the built-in ones.
+    """
+    traces = [open_trace(path, rules) for path in paths]
+    return verifying.verify(traces, expectations, _options(paths, traces), attribute=attribute)
+
+
+def propose_budget(
+    paths: Sequence[Path],
+    *,
+    attribute: str | None = None,
+    rules: Sequence[ClassRule] = (),
+    times: bool = False,
+) -> str:
+    """Return a budget that the good runs at `paths` meet: see :func:`gates.budget.propose`."""
+    traces = [open_trace(path, rules) for path in paths]
+    options = [_options([path], [trace])[0] for path, trace in zip(paths, traces, strict=True)]
+    return budget.propose(traces, options, attribute=attribute, times=times)
+
+
+def _options(paths: Sequence[Path], traces: Sequence[Trace]) -> list[Options]:
+    """Return what is known of the traces of one run beside them: limits and transfer times."""
+    transfers = communication.transfer_times(traces)
+    return [
+        Options(ratio_limits=run_limits(path), transfer_ns=transfer)
+        for path, transfer in zip(paths, transfers, strict=True)
+    ]
 
 
 def ratio_limits(result: Mapping[str, Any]) -> RatioLimits:

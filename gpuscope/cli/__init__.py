@@ -23,6 +23,7 @@ from gpuscope._version import __version__
 COMMANDS = (
     ("run", "record a benchmark, or your own program, and say what overlapped"),
     ("analyze", "measure the overlap in a trace"),
+    ("verify", "hold expectations against a trace: fail when overlap is lost"),
     ("view", "show a trace or a run in the browser"),
     ("demo", "show a shipped trace in the browser: no GPU needed"),
     ("info", "say what a trace holds, and whether it can be trusted"),

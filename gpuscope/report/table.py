@@ -25,13 +25,13 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
     """Return a markdown table for each trace, rounded for reading, and its findings."""
     parts = []
     for analysis in analyses:
-        parts.append(f"### {_escaped(analysis.trace.path)}\n")
+        parts.append(f"### {escaped(analysis.trace.path)}\n")
         parts.append("| range | × | span | busy | idle | pair | overlap | ratio | verdict |")
         parts.append("|---|---:|---:|---:|---:|---|---:|---:|---|")
         for row in top_rows(scope_rows(analysis), top):
             parts.extend(_markdown_rows(row))
         parts.extend(
-            f"\n**{finding.id}**: {_escaped(finding.claim)} {_escaped(finding.advice)}"
+            f"\n**{finding.id}**: {escaped(finding.claim)} {escaped(finding.advice)}"
             for finding in analysis.findings
         )
         parts.append("")
@@ -41,7 +41,7 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
 def _markdown_rows(row: ScopeRow) -> list[str]:
     scope = row.scope
     head = (
-        f"| {_escaped(row.name)} | {row.instances} | {format_ns(scope.span_ns)} "
+        f"| {escaped(row.name)} | {row.instances} | {format_ns(scope.span_ns)} "
         f"| {format_ns(scope.busy_ns)} | {format_ns(scope.idle_ns)} "
     )
     if not scope.pairs:
@@ -53,7 +53,8 @@ def _markdown_rows(row: ScopeRow) -> list[str]:
     ]
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Make a text safe in markdown: a name from a trace is no markup."""
     clean = "".join(char if char.isprintable() else "�" for char in text)
     for char in "\\`*_|<>[]":
         clean = clean.replace(char, f"\\{char}")

@@ -1,0 +1,178 @@
+"""Hold expectations against a trace: a test that fails when overlap is lost.
+
+For example:
+
+  gpuscope verify trace.sqlite --expect 'streamed: hidden(h2d, kernel) >= 0.6'
+  gpuscope verify runs/streams-20261130-120000 --expect 'no pageable-copy in step*'
+  gpuscope verify trace.sqlite --budget budget.toml --junit gates.xml
+  gpuscope verify --record good.sqlite -o budget.toml
+  gpuscope verify --figures                            all figures, units, statistics and causes
+
+Several traces in one call are the ranks of one run; with --record they are repetitions of it.
+docs/gates.md has the grammar. Exits with 0 when all expectations are met, with 4 when one is not,
+and with 5 when none fails but one cannot be judged: its range, class or table is not there, records
+were lost, or the clock is too coarse. Under GitHub Actions each of these becomes an annotation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuscope.cli._options import say
+from gpuscope.errors import OutputError, TraceError, UsageError
+
+if TYPE_CHECKING:
+    from gpuscope.gates.budget import Budget
+    from gpuscope.model.gates import Verification
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `gpuscope verify`."""
+    parser.add_argument("trace", nargs="*", type=Path, metavar="TRACE", help="trace or run folder")
+    what = parser.add_argument_group("what must hold")
+    what.add_argument(
+        "--expect", action="append", default=[], metavar="TEXT", help="an expectation (repeatable)"
+    )
+    what.add_argument("--budget", type=Path, metavar="FILE", help="a TOML file of expectations")
+    what.add_argument(
+        "--attribute",
+        choices=("thread", "process"),
+        help="whose launches inside a range's window belong to it (default: its thread's, and "
+        "nothing is judged where other threads launched over 20 %% of the work)",
+    )
+    what.add_argument(
+        "--class",
+        dest="class_rules",
+        action="append",
+        default=[],
+        metavar="CLASS=REGEX",
+        help="put kernels whose base name matches into a class, such as comm=halo_.* (repeatable)",
+    )
+    what.add_argument("--figures", action="store_true", help="list what can be expected, and stop")
+    record = parser.add_argument_group("proposing a budget")
+    record.add_argument(
+        "--record", action="store_true", help="propose the budget that these good runs meet"
+    )
+    record.add_argument(
+        "--times", action="store_true", help="with spans and rates, for this kind of machine only"
+    )
+    record.add_argument("-o", "--out", type=Path, metavar="FILE", help="where the budget goes")
+    record.add_argument("--force", action="store_true", help="replace the file")
+    how = parser.add_argument_group("how to show it")
+    form = how.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="every scope and value, exact, as JSON")
+    form.add_argument("--markdown", action="store_true", help="a table for a pull request")
+    how.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML too")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judge and print, or record a budget."""
+    if args.figures:
+        _print_figures()
+        return 0
+    if not args.trace:
+        msg = "name a trace or a run folder: gpuscope verify TRACE --expect TEXT"
+        raise UsageError(msg)
+    if args.record:
+        return _record(args)
+    from gpuscope import api
+    from gpuscope.gates.grammar import parse
+    from gpuscope.gates.verify import CAUSES
+    from gpuscope.model.classes import user_rules
+
+    budget = _read_budget(args.budget)
+    expectations = [parse(text, CAUSES) for text in args.expect]
+    expectations += budget.expectations if budget else ()
+    if not expectations:
+        msg = "nothing is expected: give --expect TEXT or --budget FILE."
+        raise UsageError(msg)
+    attribute = args.attribute or (budget.attribute if budget else None)
+    verification = api.verify(
+        args.trace, expectations, attribute=attribute, rules=user_rules(args.class_rules)
+    )
+    _print(args, verification)
+    return verification.exit_code
+
+
+def _read_budget(path: Path | None) -> Budget | None:
+    from gpuscope.gates.budget import read_budget
+
+    if path is None:
+        return None
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        msg = f"the budget {path} cannot be read: {reason}."
+        raise TraceError(msg) from None
+    return read_budget(text, str(path))
+
+
+def _record(args: argparse.Namespace) -> int:
+    from gpuscope import api
+    from gpuscope.model.classes import user_rules
+
+    if args.expect or args.budget or args.junit or args.json or args.markdown:
+        msg = "--record only proposes a budget: use --expect, --budget and the forms without it."
+        raise UsageError(msg)
+    if args.out is None:
+        msg = "--record needs the file that the budget goes to: -o budget.toml"
+        raise UsageError(msg)
+    if args.out.exists() and not args.force:
+        msg = f"{args.out} exists: --force replaces it."
+        raise OutputError(msg)
+    text = api.propose_budget(
+        args.trace, attribute=args.attribute, rules=user_rules(args.class_rules), times=args.times
+    )
+    _write(args.out, text)
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        msg = f"{path} cannot be written: {error.strerror}."
+        raise OutputError(msg) from None
+    say(f"Wrote {path}")
+
+
+def _print(args: argparse.Namespace, verification: Verification) -> None:
+    from gpuscope.model import codec
+    from gpuscope.report import gates
+
+    if args.json:
+        sys.stdout.write(codec.dumps(verification))
+    elif args.markdown:
+        sys.stdout.write(gates.to_markdown(verification))
+    else:
+        from rich.console import Console
+
+        gates.render_verification(verification, Console())
+    if args.junit is not None:
+        _write(args.junit, gates.to_junit(verification))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        # The runner reads its commands from either stream; stdout is the product.
+        sys.stdout.flush()
+        sys.stderr.write(gates.to_annotations(verification))
+
+
+def _print_figures() -> None:
+    from gpuscope.gates import figures, grammar
+    from gpuscope.gates.verify import CAUSES
+
+    for figure in figures.FIGURES:
+        form = f"{figure.name}({figure.takes})" if figure.takes else figure.name
+        print(f"{form:<22} {figure.kind:<8} {figure.summary}")
+    print()
+    for kind, units in figures.UNITS.items():
+        names = ", ".join(unit for unit in units if unit) or "–"
+        words = ", ".join(grammar.VERDICTS) if kind == figures.VERDICT else f"units {names}"
+        print(f"{kind:<22} {words}")
+    print(f"{'classes':<22} {', '.join(grammar.CLASS_NAMES)}, or a link such as 0>1")
+    print(f"{'statistics':<22} {', '.join(grammar.STATISTICS)}")
+    print(f"{'causes':<22} {', '.join(CAUSES)}")

@@ -1,0 +1,1 @@
+"""Gates: expectations held against traces, and two runs held against each other."""

@@ -1,0 +1,124 @@
+"""`gpuscope verify` as it is typed: exit codes, forms, files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from gpuscope import samples
+from gpuscope.cli import main
+
+STREAMS = str(samples.path("streams_run"))
+MET = "streamed: hidden(h2d, kernel) >= 0.6"
+FAILED = "sequential: hidden(h2d, kernel) >= 0.6"
+UNKNOWN = "stremed: hidden(h2d, kernel) >= 0.6"
+
+
+@pytest.fixture(autouse=True)
+def _not_on_github(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+
+
+def verify(*arguments: str) -> int:
+    return main(["verify", STREAMS, *arguments])
+
+
+@pytest.mark.parametrize(
+    ("expected", "code"),
+    [((MET,), 0), ((MET, FAILED), 4), ((MET, UNKNOWN), 5), ((UNKNOWN, FAILED), 4)],
+)
+def test_exit_codes(
+    expected: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(*(word for text in expected for word in ("--expect", text))) == code
+
+    out, err = capsys.readouterr()
+    assert out.startswith("met ") or code == 4
+    assert not err
+
+
+def test_json_has_every_scope(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify("--json", "--expect", "stream*: span.worst <= 33 ms", "--expect", UNKNOWN) == 5
+
+    data = json.loads(capsys.readouterr().out)
+    assert data["schema_version"] == 1
+    first, second = data["rows"]
+    assert first["met"] is True
+    assert first["scopes"][0]["range"] == "streamed"
+    assert first["scopes"][0]["value"] == 32_444_384
+    assert second["met"] is None
+    assert "did you mean 'streamed'?" in second["text"]
+
+
+def test_budget_recorded_then_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    budget = tmp_path / "budget.toml"
+
+    assert main(["verify", "--record", STREAMS, "-o", str(budget)]) == 0
+    assert capsys.readouterr().err == f"Wrote {budget}\n"
+    assert verify("--budget", str(budget)) == 0
+    assert main(["verify", "--record", STREAMS, "-o", str(budget)]) == 1
+    assert "--force replaces it" in capsys.readouterr().err
+    assert main(["verify", "--record", STREAMS, "-o", str(budget), "--force"]) == 0
+
+
+def test_junit_and_markdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gates.xml"
+
+    assert verify("--markdown", "--junit", str(file), "--expect", FAILED) == 4
+
+    assert capsys.readouterr().out.startswith("**1 NOT MET**")
+    assert ElementTree.parse(file).getroot()[0].attrib["failures"] == "1"
+
+
+def test_annotations_only_on_github_and_not_on_stdout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+
+    assert verify("--json", "--expect", FAILED) == 4
+
+    out, err = capsys.readouterr()
+    json.loads(out)
+    assert err.startswith("::error title=gpuscope verify::NOT MET: sequential: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["verify"], "name a trace"),
+        (["verify", STREAMS], "nothing is expected"),
+        (["verify", STREAMS, "--expect", "span"], r"\(column 5\)"),
+        (["verify", "--record", STREAMS], "-o budget.toml"),
+        (["verify", "--record", STREAMS, "-o", "b", "--expect", MET], "only proposes a budget"),
+        (["verify", STREAMS, "--expect", MET, "--class", "comm=("], "no pattern"),
+    ],
+)
+def test_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import re
+
+    assert main(arguments) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify("--budget", str(tmp_path / "none.toml")) == 1
+    assert "cannot be read: No such file" in capsys.readouterr().err
+
+    (tmp_path / "latin.toml").write_bytes(b"\xe9")
+    assert verify("--budget", str(tmp_path / "latin.toml")) == 1
+    assert "not UTF-8" in capsys.readouterr().err
+
+    assert verify("--expect", MET, "--junit", str(tmp_path / "no" / "gates.xml")) == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_figures_lists_what_can_be_expected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--figures"]) == 0
+
+    out = capsys.readouterr().out
+    assert "hidden(A, B)" in out
+    assert "GB/s" in out
+    assert "pageable-copy" in out
