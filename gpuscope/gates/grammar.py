@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -33,7 +33,8 @@ STATISTICS = ("total", "median", "worst", "best", "p10", "p90")
 COMPARISONS = (">=", "<=", "==", "!=", ">", "<")
 VERDICTS = ("overlapped", "pipelined", "partial", "serialized", "immaterial", "inconclusive")
 
-FINDINGS_OF = {
+FINDINGS_OF: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("overlap", "ranges", "details", "links"), ()),
     "limits": ("one-engine", "engine-saturated", "imbalance"),
     "not-seen": ("graph-opaque", "other-thread"),
     "same-stream": ("same-stream", "default-stream"),

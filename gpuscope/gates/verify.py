@@ -41,12 +41,7 @@ from gpuscope.units import format_ratio
 
 Bool = npt.NDArray[np.bool_]
 
-CAUSES = tuple(
-    cause
-    for analyzer in ANALYZERS
-    if analyzer.name not in {"overlap", "ranges", "links"}
-    for cause in causes_of(analyzer.name)
-)
+CAUSES = tuple(cause for analyzer in ANALYZERS for cause in causes_of(analyzer.name))
 """Every cause that can be expected to be absent."""
 
 _HOLDS: Mapping[str, Callable[[float, float], bool]] = {

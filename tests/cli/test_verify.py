@@ -48,7 +48,7 @@ def test_json_has_every_scope(capsys: pytest.CaptureFixture[str]) -> None:
     first, second = data["rows"]
     assert first["met"] is True
     assert first["scopes"][0]["range"] == "streamed"
-    assert first["scopes"][0]["value"] == 32_444_384
+    assert first["scopes"][0]["value"] == 32_445_535
     assert second["met"] is None
     assert "did you mean 'streamed'?" in second["text"]
 
@@ -93,7 +93,7 @@ def test_annotations_only_on_github_and_not_on_stdout(
         (["verify", STREAMS, "--expect", "span"], r"\(column 5\)"),
         (["verify", "--record", STREAMS], "-o budget.toml"),
         (["verify", "--record", STREAMS, "-o", "b", "--expect", MET], "only proposes a budget"),
-        (["verify", STREAMS, "--expect", MET, "--class", "comm=("], "no pattern"),
+        (["verify", STREAMS, "--expect", MET, "--class", "comm=("], "no regular expression"),
     ],
 )
 def test_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
