@@ -6,7 +6,7 @@ ordered by group and start, on an :class:`~gpuscope.intervals.Axis` on which sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,11 @@ class Batch:
     def lasting(self) -> Int64:
         """Positions of the rows that take any time."""
         return np.flatnonzero(self.end > self.start)
+
+    def take(self, kept: Int64) -> Batch:
+        """Return some of the rows, by position; the spans stay."""
+        names = ("rows", "group", "entry", "start", "end", "shift")
+        return replace(self, **{name: getattr(self, name)[kept] for name in names})
 
     @classmethod
     def of(cls, activities: Activities, groups: Groups, entries: int) -> Batch:

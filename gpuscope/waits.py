@@ -13,7 +13,7 @@ when each of these came true, and hence which one was last: the *reason*. ::
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -277,29 +277,13 @@ class _Events:
         self.operation = np.full(len(ops), -1, np.int64)
         self.time_ns = np.full(len(ops), -1, np.int64)
         self.total = self.resolved = 0
-        if trace.api is None or not len(trace.api):
+        links = event_links(trace, ops, r"cu(da)?StreamWaitEvent")
+        self.resolved = len(links.call)
+        self.total = self.resolved + len(links.unresolved)
+        if trace.api is None or not self.resolved:
             return
-        calls = _named(trace, r"cu(da)?StreamWaitEvent")
-        is_wait = calls[trace.api.name]
-        self.total = int(is_wait.sum())
-        records, syncs = trace.event_records, trace.syncs
-        if records is None or syncs is None or not len(records) or not self.total:
-            return
-        syncs = syncs.take((syncs.launch >= 0) & (syncs.event >= 0) & (syncs.stream >= 0))
-        syncs = syncs.take(is_wait[syncs.launch])
-        records = records.take((records.launch >= 0) & (records.stream >= 0))
-        streams = _streams_with_work(trace, ops)
-        record_at = trace.api.start_ns[records.launch]
-        wait_at = trace.api.start_ns[syncs.launch]
-
-        record_key, wait_key = _event_keys(trace, records, syncs)
-        line = _Line(min(int(record_at.min(initial=0)), int(wait_at.min(initial=0))))
-        order = np.lexsort((record_at, record_key))
-        keys, times = record_key[order], line.place(record_key[order], record_at[order])
-        at = np.searchsorted(times, line.place(wait_key, wait_at)) - 1
-        hit = (at >= 0) & (keys[np.maximum(at, 0)] == wait_key)
-        waits, found = np.flatnonzero(hit), order[at[hit]]
-        self.resolved = len(waits)
+        wait_at = trace.api.start_ns[links.call]
+        line = _Line(min(int(links.record_ns.min()), int(wait_at.min())))
 
         # When was the event reached: the end of what its stream had been given before the record.
         launched = np.flatnonzero(call_start >= 0)
@@ -307,16 +291,14 @@ class _Events:
         stream = ops.stream[launched]
         position, reach = _running_max(stream, ops.end_ns[launched])
         places = line.place(stream, call_start[launched])
-        of_record = streams[records.stream[found]]
-        at = np.searchsorted(places, line.place(of_record, record_at[found])) - 1
-        behind = (at >= 0) & (stream[np.maximum(at, 0)] == of_record)
-        reached_ns = np.where(behind, reach[np.maximum(at, 0)], record_at[found])
+        at = np.searchsorted(places, line.place(links.source, links.record_ns)) - 1
+        behind = (at >= 0) & (stream[np.maximum(at, 0)] == links.source)
+        reached_ns = np.where(behind, reach[np.maximum(at, 0)], links.record_ns)
         reached_op = np.where(behind, launched[position[np.maximum(at, 0)]], -1)
 
         # Every later operation of the waiting stream waits for it.
-        waiting = streams[syncs.stream[waits]]
-        order = np.lexsort((wait_at[waits], waiting))
-        waiting, asked = waiting[order], wait_at[waits][order]
+        order = np.lexsort((wait_at, links.stream))
+        waiting, asked = links.stream[order], wait_at[order]
         last, time = _running_max(waiting, reached_ns[order])
         at = np.searchsorted(line.place(waiting, asked), places) - 1
         told = (at >= 0) & (waiting[np.maximum(at, 0)] == stream)
@@ -327,6 +309,61 @@ class _Events:
         own |= (self.operation >= 0) & (ops.stream[self.operation] == ops.stream)
         self.time_ns[own] = -1
         self.operation[own] = -1
+
+
+@dataclass(frozen=True, slots=True)
+class EventLinks:
+    """Calls that wait for an event, each with the record of it: arrays alike in shape."""
+
+    call: Int64
+    """The waiting call: index into Trace.api."""
+    stream: Int64
+    """The stream that waits: index into Trace.streams; -1 where the host does."""
+    source: Int64
+    """The stream that the event was recorded in."""
+    record_ns: Int64
+    """Start of the recording call: the event stands for what the stream was given before."""
+    unresolved: Int64
+    """Calls of this kind whose record is not in the trace."""
+
+    def by_time(self, call_start_ns: Int64) -> EventLinks:
+        """Return the links in the order of the waiting calls."""
+        order = np.argsort(call_start_ns[self.call], kind="stable")
+        names = ("call", "stream", "source", "record_ns")
+        return replace(self, **{name: getattr(self, name)[order] for name in names})
+
+
+def event_links(trace: Trace, ops: Operations, call: str) -> EventLinks:
+    """Match the waits for events made by calls named `call` (a pattern) with the records."""
+    empty = np.empty(0, np.int64)
+    if trace.api is None or not len(trace.api):
+        return EventLinks(empty, empty, empty, empty, empty)
+    is_wait = _named(trace, call)[trace.api.name]
+    records, syncs = trace.event_records, trace.syncs
+    if not trace.streams or records is None or syncs is None or not is_wait.any():
+        return EventLinks(empty, empty, empty, empty, np.flatnonzero(is_wait))
+    syncs = syncs.take((syncs.launch >= 0) & (syncs.event >= 0))
+    syncs = syncs.take(is_wait[syncs.launch])
+    records = records.take((records.launch >= 0) & (records.stream >= 0))
+    streams = streams_with_work(trace, ops)
+    record_at = trace.api.start_ns[records.launch]
+    wait_at = trace.api.start_ns[syncs.launch]
+    record_key, wait_key = _event_keys(trace, records, syncs)
+    line = _Line(min(int(record_at.min(initial=0)), int(wait_at.min(initial=0))))
+    order = np.lexsort((record_at, record_key))
+    keys, times = record_key[order], line.place(record_key[order], record_at[order])
+    at = np.searchsorted(times, line.place(wait_key, wait_at)) - 1
+    hit = (at >= 0) & (keys[np.maximum(at, 0)] == wait_key)
+    waits, found = np.flatnonzero(hit), order[at[hit]]
+    waiting = syncs.stream[waits]
+    is_wait[syncs.launch[waits]] = False
+    return EventLinks(
+        call=syncs.launch[waits].astype(np.int64),
+        stream=np.where(waiting >= 0, streams[waiting], -1),
+        source=streams[records.stream[found]],
+        record_ns=record_at[found],
+        unresolved=np.flatnonzero(is_wait),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,13 +378,25 @@ class _Line:
 
 
 def _event_keys(trace: Trace, records: Any, syncs: Any) -> tuple[Int64, Int64]:
-    """Give equal (process, context, event, event_sync) of records and waits equal numbers."""
+    """Give equal (process, context, event, event_sync) of records and waits equal numbers.
+
+    A wait of the host names no stream, and hence no context: it stands for the process's only one.
+    """
     places: dict[tuple[int, int], int] = {}
     place_of = np.array(
         [places.setdefault((s.process, s.context), len(places)) for s in trace.streams], np.int64
     )
+    only = np.full(len(trace.processes), -1, np.int64)
+    for process, _ in places:
+        mine = [number for place, number in places.items() if place[0] == process]
+        only[process] = mine[0] if len(mine) == 1 else -1
     columns = [
-        np.concatenate([place_of[records.stream], place_of[syncs.stream]]),
+        np.concatenate(
+            [
+                place_of[records.stream],
+                np.where(syncs.stream >= 0, place_of[syncs.stream], only[syncs.process]),
+            ]
+        ),
         np.concatenate([records.event, syncs.event]),
         np.concatenate([records.event_sync, syncs.event_sync]),
     ]
@@ -358,7 +407,7 @@ def _event_keys(trace: Trace, records: Any, syncs: Any) -> tuple[Int64, Int64]:
     return key[: len(records)], key[len(records) :]
 
 
-def _streams_with_work(trace: Trace, ops: Operations) -> Int64:
+def streams_with_work(trace: Trace, ops: Operations) -> Int64:
     """Map every stream to the one of equal context and number that has operations.
 
     Records of events and waits name the device that was current, not the stream's own.

@@ -149,11 +149,17 @@ def _print_scope(row: ScopeRow, several: bool, console: Console) -> None:
 
 
 def detail_lines(scope: Scope, whole: bool) -> list[str]:
-    """Say in a line each what left the device idle, what the copies reached, what sharing cost.
+    """Say in a line each what was possible, what was idle, what copies reached, what sharing cost.
 
     Of the `whole` trace also which streams did the work.
     """
     lines = []
+    if scope.overlap_efficiency is not None:
+        order = scope.schedule_bound_ns
+        lines.append(
+            f"at best {format_ns(scope.bound_ns)} if the chunks are independent"
+            + ("" if order is None else f", {format_ns(order)} in the order they were given")
+        )
     if scope.gaps and scope.gaps.count and scope.idle_ns >= _IDLE_SHARE * scope.span_ns:
         most, longest = scope.gaps.kinds[0], scope.gaps.largest[0]
         lines.append(

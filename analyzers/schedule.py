@@ -1,0 +1,60 @@
+"""Schedule: the longest path through what the program itself put in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gpuscope.analysis import Analyzer, Options
+from gpuscope.batches import Batch
+from gpuscope.cases import USES, Case
+from gpuscope.model.result import Addition, Result
+from gpuscope.model.trace import Trace
+from gpuscope.schedule import Orders, ScheduleBounds
+from gpuscope.scopes import Activities, Entry, Groups, RangeScopes, clip, device_groups
+
+
+def run(trace: Trace, options: Options) -> Result:
+    """Find the schedule bound of every scope of `overlap` and `ranges`."""
+    case = Case.of(trace, options)
+    orders = Orders(case)
+    activities = Activities.of(trace)
+    windowed = clip(activities, options.window_ns) if options.window_ns else activities
+    entries, groups = device_groups(windowed)
+    found = _bounds(case, orders, windowed, entries, [groups])
+    if trace.ranges is not None:
+        scopes = RangeScopes(trace, activities, options)
+        found += _bounds(case, orders, activities, scopes.entries, scopes.batches())
+    return Result(additions=tuple(found))
+
+
+def _bounds(
+    case: Case,
+    orders: Orders,
+    activities: Activities,
+    entries: Sequence[Entry],
+    batches: Iterable[Groups],
+) -> list[Addition]:
+    trace = case.trace
+    bounds = ScheduleBounds(case, orders, activities, len(entries))
+    for groups in batches:
+        bounds.add(Batch.of(activities, groups, len(entries)))
+    devices = [trace.devices[entry.device] for entry in entries]
+    return [
+        Addition(
+            process=trace.processes[device.process].pid,
+            device=device.number,
+            range=entry.path or entry.name,
+            figures={"schedule_bound_ns": bound},
+        )
+        for entry, device, bound in zip(entries, devices, bounds.results(), strict=True)
+    ]
+
+
+ANALYZER = Analyzer(
+    name="schedule",
+    summary="how short each scope could be in the order that the program gave its work",
+    needs=("operations", "api"),
+    uses=USES,
+    run=run,
+    completes=("overlap", "ranges"),
+)
