@@ -158,7 +158,7 @@ def detail_lines(scope: Scope, whole: bool) -> list[str]:
         order = scope.schedule_bound_ns
         lines.append(
             f"at best {format_ns(scope.bound_ns)} if the chunks are independent"
-            + ("" if order is None else f", {format_ns(order)} in the order they were given")
+            + ("" if order is None else f", {format_ns(order)} in their order")
         )
     if scope.gaps and scope.gaps.count and scope.idle_ns >= _IDLE_SHARE * scope.span_ns:
         most, longest = scope.gaps.kinds[0], scope.gaps.largest[0]
