@@ -1,16 +1,19 @@
-"""What the trace does not show where it was looked at: launches of other threads, whole graphs.
+"""What the trace does not show where it was looked at: other threads, whole graphs, unseen traffic.
 
 `other-thread`: a range misses the operations that other threads launched in its window, so figures
 of the range say little. `graph-opaque`: CUDA graphs were traced as one record each.
+`not-observable`: the program uses a library whose transfers leave no rows at all.
 """
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.cases import USES, Case, Region
-from gpuscope.model.classes import CODE
+from gpuscope.cases import EXAMPLES, USES, Case, Region
+from gpuscope.model.classes import CODE, base_name
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns, format_ratio
@@ -19,16 +22,55 @@ MAX_MISSED_SHARE = 0.20
 """Share of the launches in a range's windows that may be other threads'."""
 MIN_GRAPH_SHARE = 0.01
 """Share of the region's span from which on graphs traced whole matter."""
+UNSEEN = {
+    "NVSHMEM": re.compile(r"nvshmem.*", re.IGNORECASE),
+    "DeepEP": re.compile(r"(deep_ep|internode|intranode)(::.*|_dispatch.*|_combine.*)"),
+    "GPUDirect Storage": re.compile(r"cuFile\w*|libkvikio|kvikio", re.IGNORECASE),
+}
+"""Libraries that move data without a record, by names of their kernels, NVTX domains and ranges."""
 
 
 def run(trace: Trace, options: Options) -> Result:
     """Look for work that ranges miss and for graphs traced whole."""
     case = Case.of(trace, options)
+    unseen = _not_observable(trace)
     graphs = case.search(lambda region: _graphs(case, region))
     if options.attribute == "process":
-        return Result(findings=graphs)
+        return Result(findings=(*unseen, *graphs))
     threads = (_other_threads(case, region) for region in (*case.levels, ())[0])
-    return Result(findings=(*graphs, *(finding for finding in threads if finding)))
+    return Result(findings=(*unseen, *graphs, *(finding for finding in threads if finding)))
+
+
+def _not_observable(trace: Trace) -> list[Finding]:
+    """Report each library in use whose transfers no table of the trace holds."""
+    used = [trace.operations.name] if trace.operations is not None else []
+    if trace.ranges is not None:
+        used += [trace.ranges.name, trace.ranges.domain]
+    indices = np.unique(np.concatenate(used)) if used else np.empty(0, np.int64)
+    names = sorted({trace.strings[index] for index in indices.tolist() if index >= 0})
+    found = []
+    for library, pattern in UNSEEN.items():
+        seen = [name for name in names if pattern.fullmatch(base_name(name))]
+        if seen:
+            found.append(
+                Finding(
+                    id="not-observable",
+                    severity="info",
+                    process=None,
+                    device=None,
+                    range=None,
+                    claim=(
+                        f"the program uses {library}, whose transfers are not in the trace: no "
+                        "overlap in these figures does not mean that there was none"
+                    ),
+                    mechanism=f"{len(seen)} names are its own, such as {seen[0]}",
+                    removable="unknown",
+                    evidence={"names": seen[:EXAMPLES]},
+                    advice="judge it by time, or sample the links: --gpu-metrics-devices=all",
+                    saving_ns=None,
+                )
+            )
+    return found
 
 
 def _graphs(case: Case, region: Region) -> Finding | None:

@@ -1,4 +1,4 @@
-"""Whether the trace can be trusted: records lost, a coarse clock, a GPU shared in time.
+"""Whether the trace can be trusted: records lost, the profiler in the way, a clock, a shared GPU.
 
 None of these is a cause of missing overlap; each makes every other answer doubtful.
 """
@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.model import quality
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import Operations
@@ -26,9 +27,14 @@ MIN_OPERATIONS = 16
 
 def run(trace: Trace, options: Options) -> Result:
     """Check that records and times are what they seem."""
-    del options  # it is the whole trace that can be trusted or not
     operations = trace.operations if trace.operations is not None else Operations.empty()
-    found = [_lost(trace, operations), _coarse(operations), *_shared(trace, operations)]
+    found = [
+        _lost(trace, operations),
+        _overhead(trace),
+        _perturbed(trace, options),
+        _coarse(operations),
+        *_shared(trace, operations),
+    ]
     return Result(findings=tuple(finding for finding in found if finding))
 
 
@@ -59,6 +65,47 @@ def _lost(trace: Trace, operations: Operations) -> Finding | None:
         f"{format_ratio(lost / (lost + len(operations)))} of the launches left no record",
         "record again with less in the trace: a shorter run, a capture range, no backtraces",
         {"lost": lost, "recorded": len(operations)},
+    )
+
+
+def _overhead(trace: Trace) -> Finding | None:
+    check = next((check for check in trace.checks if check.name == quality.PROFILER_OVERHEAD), None)
+    if check is None or check.state != quality.WARNING:
+        return None
+    return _finding(
+        "profiler-overhead",
+        check.text,
+        "the profiler recorded its own work: buffers, injection, symbols",
+        "record a later part (--capture), less of it, or without call stacks",
+        {},
+    )
+
+
+def _perturbed(trace: Trace, options: Options) -> Finding | None:
+    """Report that the times are not the program's own: measured, or known of event tracing."""
+    records = trace.event_records
+    stamped = 0 if records is None else int((records.timestamp_ns >= 0).sum())
+    if options.perturbed:
+        listed = ", ".join(
+            f"{name} {format_ratio(abs(change))} {'longer' if change > 0 else 'shorter'}"
+            for name, change in options.perturbed.items()
+        )
+        claim = f"under the profiler the program took another time: {listed}"
+        mechanism = "the same passes were timed without the profiler just before"
+    elif stamped:
+        claim = (
+            f"{stamped} events were traced on the GPU, which can make streams wait for each other "
+            "that would not otherwise"
+        )
+        mechanism = "event records carry time stamps: each is written in its stream's order"
+    else:
+        return None
+    return _finding(
+        "perturbed",
+        claim,
+        mechanism,
+        "record again, lighter: a shorter part, --cuda-event-trace=false, no call stacks",
+        {"changes": dict(options.perturbed), "traced_events": stamped},
     )
 
 
@@ -118,4 +165,5 @@ ANALYZER = Analyzer(
     summary="whether records, clock and durations of the trace can be trusted",
     needs=("operations",),
     run=run,
+    uses=("event_records",),
 )

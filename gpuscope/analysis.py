@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.model.result import Abstention, Analysis, Result, Scope, TraceSummary
+from gpuscope.model.result import Abstention, Analysis, Finding, Result, Scope, TraceSummary
 from gpuscope.model.trace import Trace
 
 RatioLimits = Mapping[tuple[str, str, str], float | None]
 """(range, a, b), a < b, to the largest overlap ratio the schedule allows; None: not judged."""
+
+
+PERTURBED = "perturbed"
+"""Id of the finding that the profiler changed what it recorded; a mark on all others then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class Options:
     ratio_limits: RatioLimits = field(default_factory=dict)
     transfer_ns: npt.NDArray[np.int64] | None = None
     """Of each operation, the time that its data took as learnt from the other ranks' traces."""
+    perturbed: Mapping[str, float] = field(default_factory=dict)
+    """Passes that took far longer or less under the profiler, and by what ratio (0.25: longer)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,18 @@ def missing_tables(analyzer: Analyzer, trace: Trace) -> str | None:
     return "; ".join(_TABLE_MEANING[need] for need in missing) or None
 
 
+def _marked(findings: Sequence[Finding]) -> list[Finding]:
+    """Mark every finding of a trace that the profiler changed: it may be of its making."""
+    if all(finding.id != PERTURBED for finding in findings):
+        return list(findings)
+    return [
+        finding
+        if finding.id == PERTURBED
+        else dataclasses.replace(finding, evidence={**finding.evidence, PERTURBED: True})
+        for finding in findings
+    ]
+
+
 def run_all(trace: Trace, analyzers: Sequence[Analyzer], options: Options) -> Analysis:
     """Run `analyzers` on `trace`; one that lacks a table abstains with the reason.
 
@@ -98,8 +116,9 @@ def run_all(trace: Trace, analyzers: Sequence[Analyzer], options: Options) -> An
             results.append(analyzer.run(trace, options))
         else:
             abstained.append(Abstention(analyzer.name, reason))
+    found = [finding for result in results for finding in result.findings]
     findings = sorted(
-        chain.from_iterable(result.findings for result in results),
+        _marked(found),
         key=lambda finding: (finding.severity != "warning", -(finding.saving_ns or 0)),
     )
     added: _Added = {}

@@ -51,6 +51,10 @@ PROMPT_NS = 50_000
 """A launch that follows a call within this time followed at once, also in an interpreter."""
 MAX_POLL_GAP_NS = 100_000
 """Queries of a stream or event that follow each other within this time are one wait."""
+MIN_KEPT_BACK_NS = 50_000
+"""A driver that sends launches at once lets an idle GPU begin within a tenth of this time."""
+MIN_BURSTS = 10
+"""Fewer idle stretches than these with work kept back may have another reason."""
 LIBRARY_DOMAINS = frozenset({"NCCL", "NVSHMEM", "CCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuFFT"})
 """NVTX domains whose ranges are a library's own, not the program's phases."""
 
@@ -381,6 +385,37 @@ class Case:
         return Calls(rows, self.api.start_ns[rows], self.api.end_ns[rows])
 
     @cached_property
+    def grid_blocks(self) -> Int64:
+        """Blocks in each kernel's grid; -1 for what is no kernel, or where it is unknown."""
+        grid = np.full(len(self.ops), -1, np.int64)
+        configs = self.trace.kernel_configs
+        if configs is not None:
+            grid[configs.operation] = configs.grid_blocks
+        return grid
+
+    @cached_property
+    def sent_in_bursts(self) -> Int64:
+        """Operations that the driver kept back while the GPU was idle; none but under Windows.
+
+        They were launched, and all they waited for was over, long before they started; and so it
+        was with at least half of the GPU's idle stretches.
+        """
+        nothing = np.empty(0, np.int64)
+        if "windows" not in (self.trace.system or "").lower():
+            return nothing
+        kept_back: list[Int64] = []
+        stretches = 0
+        for device in range(len(self.trace.devices)):
+            start, end, after = self._device_gaps(device)
+            after = after[end - start >= MIN_KEPT_BACK_NS]
+            stretches += len(after)
+            ready = np.maximum(self.waits.ready_ns[after], self.waits.call_end_ns[after])
+            known = self.waits.call_end_ns[after] >= 0
+            kept_back.append(after[known & (self.ops.start_ns[after] - ready >= MIN_KEPT_BACK_NS)])
+        rows = np.sort(np.concatenate(kept_back)) if kept_back else nothing
+        return rows if 2 * len(rows) >= max(stretches, 2 * MIN_BURSTS) else nothing
+
+    @cached_property
     def blocking_copies(self) -> Bool:
         """Copies whose launching call lasted until they were nearly over: it blocked the host."""
         ops, waits = self.ops, self.waits
@@ -591,8 +626,12 @@ class Case:
         """Return the times at which the device was idle because the host was late.
 
         Each stretch in which nothing ran on the device, within an instance, that the start of an
-        operation of the region ended whose launch was still to come when it began.
+        operation of the region ended whose launch was still to come when it began. None where the
+        driver sends launches in bursts, for there the GPU is idle whatever the host does.
         """
+        if len(self.sent_in_bursts):
+            nothing = np.empty(0, np.int64)
+            return Windows(nothing, nothing, nothing)
         gap_start, gap_end, next_op = self._device_gaps(region.device)
         owner, _ = self._places[region.level]
         mine = np.flatnonzero(owner[next_op] == region.number)

@@ -381,13 +381,16 @@ def _analyze(
     result = outcome.traced or outcome.untraced
     with display.step("analyzing"):
         trace = api.open_trace(folder.sqlite)
-        options = Options(ratio_limits=api.ratio_limits(result) if result else {})
+        if outcome.traced is not None:
+            outcome.perturbed = _perturbed(outcome.untraced, outcome.traced)
+        options = Options(
+            ratio_limits=api.ratio_limits(result) if result else {}, perturbed=outcome.perturbed
+        )
         outcome.analysis = api.analyze_trace(trace, options)
     if not trace.ranges:
         _say_no_ranges(request, nsys, display)
     if outcome.traced is not None:
         outcome.judgement = api.judge(outcome.traced, api.Analyses((outcome.analysis,)))
-        outcome.perturbed = _perturbed(outcome.untraced, outcome.traced)
         for name, ratio in outcome.perturbed.items():
             display.say(
                 f"perturbed: {name} took {abs(ratio):.0%} {'longer' if ratio > 0 else 'less'} "

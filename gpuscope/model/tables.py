@@ -40,6 +40,7 @@ MEMORY_KINDS = (
 )
 """Names of the memory kinds in ``Operations.src_kind`` and ``dst_kind``."""
 PAGEABLE = MEMORY_KINDS.index("pageable")
+PINNED = MEMORY_KINDS.index("pinned")
 DEVICE_MEMORY_KINDS = tuple(MEMORY_KINDS.index(k) for k in ("device", "array", "device static"))
 
 PUSH_POP = 0
@@ -174,6 +175,7 @@ class EventRecords(Table):
     launch: Int32 = _column(np.int32, "index into Trace.api of the call, or -1")
     event: Int64 = _column(np.int64, "event id, unique within the context")
     event_sync: Int64 = _column(np.int64, "id that waits refer to, or -1")
+    timestamp_ns: Int64 = _column(np.int64, "when the GPU reached it; -1 where that was not traced")
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,8 @@ class Trace:
     """Estimate of GPU records that were lost while recording; None when it cannot be told."""
     start_utc_ns: int | None = None
     """UTC time of the clock's zero, in ns since 1970; None when not recorded."""
+    system: str | None = None
+    """Operating system as recorded, such as ``Ubuntu 24.04.3 LTS``."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Captured environment variables that the causes need."""
     notes: tuple[str, ...] = ()

@@ -117,7 +117,7 @@ SYNCHRONIZATION = TableSpec(
 )
 CUDA_EVENT = TableSpec(
     _versions("CUPTI_ACTIVITY_KIND_CUDA_EVENT"),
-    _columns(**_PLACE, eventId=-1, eventSyncId=-1),
+    _columns(**_PLACE, eventId=-1, eventSyncId=-1, timestamp=-1),
     timed=False,
 )
 NVTX = TableSpec(

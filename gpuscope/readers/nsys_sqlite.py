@@ -318,6 +318,7 @@ class _Assembly:
             damaged=dict(self.database.damaged),
             lost_records=lost,
             start_utc_ns=self._start_utc_ns(),
+            system=machine_facts(self.database).get("OsDescription"),
             environment=environment,
             notes=tuple(self.notes),
             checks=checks,
@@ -717,6 +718,7 @@ class _Assembly:
             launch=launch,
             event=_none_to_minus_one(raw["eventId"]),
             event_sync=_none_to_minus_one(raw["eventSyncId"]),
+            timestamp_ns=np.where(raw["timestamp"] > 0, raw["timestamp"], -1),
         )
         return records.take(np.argsort(launch, kind="stable"))
 

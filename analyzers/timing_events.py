@@ -1,0 +1,103 @@
+"""Events that take the time: work behind one starts later than work that follows directly.
+
+An event made without cudaEventDisableTiming writes a time stamp when it is reached, and what comes
+next in the stream waits for that. The flag itself is not in a trace. What shows it: the trace has
+the events' time stamps, or the program asks for the time between events.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from gpuscope.analysis import Analyzer, Options
+from gpuscope.cases import USES, Case, Region
+from gpuscope.model.result import Abstention, Finding, Result
+from gpuscope.model.trace import Trace
+from gpuscope.units import format_ns
+from gpuscope.waits import REASON, Bool, call_name
+
+ASKS_FOR_TIME = re.compile(r"cu(da)?EventElapsedTime")
+MIN_REPEATS = 3
+"""Operations an instance behind an event, and as many without one to compare with."""
+MIN_SPAN_SHARE = 0.01
+"""Share of the region's span that the events must take."""
+
+
+def run(trace: Trace, options: Options) -> Result:
+    """Look for gaps behind events that take the time."""
+    timed = any(ASKS_FOR_TIME.fullmatch(call_name(text)) for text in trace.strings)
+    records = trace.event_records
+    if records is None:
+        reason = "no CUDA event records: which operations follow an event is unknown"
+        return Result(abstained=(Abstention("timing-events", reason),) if timed else ())
+    if not len(records) or not (timed or (records.timestamp_ns >= 0).any()):
+        return Result()
+    case = Case.of(trace, options)
+    behind = _behind_an_event(case)
+    return Result(findings=case.search(lambda region: _rule(case, behind, region)))
+
+
+def _behind_an_event(case: Case) -> Bool:
+    """Return the operations before which an event was recorded in their stream, nothing between."""
+    ops, waits, records = case.ops, case.waits, case.trace.event_records
+    assert records is not None
+    behind = np.zeros(len(ops), np.bool_)
+    records = records.take((records.launch >= 0) & (records.stream >= 0))
+    recorded_at = case.api.start_ns[records.launch]
+    for stream in np.unique(records.stream).tolist():
+        times = np.sort(recorded_at[records.stream == stream])
+        mine = np.flatnonzero((ops.stream == stream) & (waits.stream_op >= 0))
+        mine = mine[(waits.call_start_ns[mine] >= 0) & (ops.graph_node[mine] < 0)]
+        since = waits.call_start_ns[waits.stream_op[mine]]
+        behind[mine] = np.searchsorted(times, since) < np.searchsorted(
+            times, waits.call_start_ns[mine]
+        )
+    return behind
+
+
+def _rule(case: Case, behind: Bool, region: Region) -> Finding | None:
+    waits, ops = case.waits, case.ops
+    rows = region.rows[waits.reason[region.rows] == REASON["stream"]]
+    gap = ops.start_ns[rows] - waits.stream_ns[rows]
+    late, plain = rows[behind[rows]], gap[~behind[rows]]
+    enough = MIN_REPEATS * region.instances
+    if len(late) < enough or len(plain) < enough:
+        return None
+    cost = np.maximum(gap[behind[rows]] - int(np.median(plain)), 0)
+    total = int(cost.sum())
+    if total < MIN_SPAN_SHARE * region.span_ns:
+        return None
+    return case.finding(
+        region,
+        id="timing-events",
+        claim=(
+            f"{len(late)} operations follow an event that takes the time, and start "
+            f"{format_ns(int(np.median(cost)))} later than those that follow directly: "
+            f"{format_ns(total)} in all"
+        ),
+        mechanism="the next operation of the stream waits until the time stamp is written",
+        removable="yes",
+        advice=(
+            "create events that only order work with cudaEventDisableTiming "
+            "(cupy.cuda.Event(disable_timing=True)), and record without --cuda-event-trace"
+        ),
+        evidence={
+            "count": len(late),
+            "held_ns": total,
+            "median_gap_ns": int(np.median(gap[behind[rows]])),
+            "median_gap_without_ns": int(np.median(plain)),
+            "examples": case.operation_examples(late, cost),
+        },
+        saving_ns=total,
+    )
+
+
+ANALYZER = Analyzer(
+    name="timing-events",
+    summary="events that take the time and delay what follows them",
+    needs=("operations", "api"),
+    run=run,
+    uses=USES,
+)

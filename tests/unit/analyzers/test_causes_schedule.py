@@ -1,0 +1,298 @@
+"""Causes in how work is issued and what it shares: each with a program that has it, and a twin."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from gpuscope.analysis import Options, run_all
+from gpuscope.analyzers import (
+    issue_order,
+    jit_autotune,
+    overlap_with_slowdown,
+    slow_link,
+    timing_events,
+)
+from gpuscope.model.result import Finding
+from gpuscope.model.tables import MEMORY_KINDS, STAGED
+from gpuscope.model.trace import Trace
+from tests.make_trace import make_trace
+from tests.unit.analyzers.test_causes_program import GAP_NS, MS, Program, findings, pipeline
+
+SCHEDULE = (
+    issue_order.ANALYZER,
+    jit_autotune.ANALYZER,
+    overlap_with_slowdown.ANALYZER,
+    slow_link.ANALYZER,
+    timing_events.ANALYZER,
+)
+
+
+def only(program: Program, expected: str) -> Finding:
+    found = findings(program, *SCHEDULE)
+    assert [finding.id for finding in found] == [expected]
+    return found[0]
+
+
+def of(trace: Trace) -> list[Finding]:
+    return list(run_all(trace, SCHEDULE, Options()).findings)
+
+
+def test_a_healthy_pipeline() -> None:
+    program = Program()
+    pipeline(program)
+
+    assert findings(program, *SCHEDULE) == []
+
+
+# issue-order
+
+
+def one_engine(breadth_first: bool) -> Program:
+    program = Program(copy_engines=1)
+    with program.range("pipeline"):
+        for group in range(2):
+            streams = range(1 + 4 * group, 5 + 4 * group)
+            if breadth_first:
+                for stream in streams:
+                    program.copy("h2d", stream, MS)
+                for stream in streams:
+                    program.kernel(stream, MS)
+                for stream in streams:
+                    program.copy("d2h", stream, MS)
+            else:
+                for stream in streams:
+                    program.copy("h2d", stream, MS)
+                    program.kernel(stream, MS)
+                    program.copy("d2h", stream, MS)
+    program.wait()
+    return program
+
+
+def span_ns(program: Program) -> int:
+    operations = program.trace().operations
+    assert operations is not None
+    return int(operations.end_ns.max() - operations.start_ns[0])
+
+
+def test_depth_first_on_one_copy_engine() -> None:
+    finding = only(one_engine(breadth_first=False), "issue-order")
+
+    assert finding.evidence["order"] == "depth first"
+    assert finding.evidence["count"] == 7
+    saved = span_ns(one_engine(breadth_first=False)) - span_ns(one_engine(breadth_first=True))
+    assert finding.saving_ns == pytest.approx(saved, rel=0.25)
+
+
+def test_breadth_first_on_one_copy_engine() -> None:
+    assert findings(one_engine(breadth_first=True), *SCHEDULE) == []
+
+
+def test_breadth_first_behind_late_work() -> None:
+    """Copies out of two streams, the first of which waits for a long kernel, in one direction."""
+    program = Program(environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+    with program.range("loop"):
+        for step in range(4):
+            program.kernel(1, 4 * MS)
+            program.kernel(2, MS)
+            program.copy("d2h", 1, MS)
+            program.copy("d2h", 2, MS)
+            program.copy("h2d", 3 + step, MS)
+
+    finding = only(program, "issue-order")
+
+    assert finding.evidence["order"] == "depth first"
+    assert finding.evidence["count"] == 4
+
+
+# timing-events
+
+
+def events(gap_ns: int, *, asks: bool = True) -> Trace:
+    """Six kernels of a stream, an event between the first three pairs, `gap_ns` behind each."""
+    program = Program()
+    with program.range("loop"):
+        if asks:
+            program.call("cudaEventElapsedTime_v3020")
+        for step in range(8):
+            program.kernel(1, 100_000)
+            if step % 2:
+                program.record(f"step {step}", 1)
+                program.free[1] += gap_ns
+    return program.trace()
+
+
+def test_events_that_delay_what_follows() -> None:
+    (finding,) = of(events(8_000))
+
+    assert finding.id == "timing-events"
+    assert finding.evidence["count"] == 3
+    assert finding.evidence["median_gap_ns"] == 8_000 + GAP_NS
+    assert finding.saving_ns == 3 * 8_000
+    assert finding.removable == "yes"
+
+
+@pytest.mark.parametrize("trace", [events(0), events(8_000, asks=False)], ids=["no gap", "unknown"])
+def test_events_that_delay_nothing_or_need_not_take_the_time(trace: Trace) -> None:
+    assert of(trace) == []
+
+
+def test_time_stamps_show_that_events_take_the_time() -> None:
+    trace = events(8_000, asks=False)
+    assert trace.event_records is not None
+    stamped = dataclasses.replace(
+        trace.event_records, timestamp_ns=np.arange(1, len(trace.event_records) + 1)
+    )
+
+    found = of(dataclasses.replace(trace, event_records=stamped))
+
+    assert [finding.id for finding in found] == ["timing-events"]
+
+
+def test_timing_without_records_abstains() -> None:
+    trace = dataclasses.replace(events(8_000), event_records=None)
+
+    analysis = run_all(trace, [timing_events.ANALYZER], Options())
+
+    assert [a.analyzer for a in analysis.abstained] == ["timing-events"]
+
+
+# jit-autotune
+
+
+def compiling(call: str, ns: int) -> Program:
+    program = Program()
+    with program.range("loop"):
+        for chunk in range(4):
+            program.host(ns)
+            program.call(call, 50_000)
+            program.copy("h2d", 1, MS)
+            program.kernel(1, MS, name=f"variant {chunk}")
+            program.wait()
+    return program
+
+
+def test_code_compiled_in_the_loop() -> None:
+    finding = only(compiling("cuModuleLoadData", 10 * MS), "jit-autotune")
+
+    assert finding.severity == "info"
+    assert finding.evidence["count"] == 3  # before the first operation nothing is idle
+    assert finding.evidence["calls"] == [{"name": "cuModuleLoadData", "thread": 100, "count": 3}]
+    assert finding.evidence["held_ns"] == pytest.approx(3 * 10 * MS, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("call", "ns"), [("cudaGetDevice_v3020", 10 * MS), ("cuModuleLoadData", 100_000)]
+)
+def test_a_busy_host_or_a_short_load_is_no_compilation(call: str, ns: int) -> None:
+    assert findings(compiling(call, ns), *SCHEDULE) == []
+
+
+# slow-link
+
+SIZE = 55_000_000
+PINNED = MEMORY_KINDS.index("pinned")
+
+
+def copies(durations: Sequence[int], size: int = SIZE, **extra: int) -> Trace:
+    """Copies one after the other on one device; a kernel for each, in the time between."""
+    start, rows, kernels = 0, [], []
+    facts = {"bytes": size, "src_kind": PINNED, "api": "cudaMemcpyAsync", **extra}
+    for ns in durations:
+        rows.append((start, start + ns, "s1", facts))
+        kernels.append((start + ns, start + ns + 500_000, "s1"))
+        start += ns + 600_000
+    return make_trace(h2d=rows, kernels=kernels, ranges=[("loop", 0, start)])
+
+
+def test_copies_far_below_their_links_rate() -> None:
+    (finding,) = of(copies([MS] * 4 + [2 * MS] * 4))
+
+    assert finding.id == "slow-link"
+    assert finding.evidence["count"] == 4
+    assert finding.evidence["link_rate_bytes_per_s"] == 55_000_000_000
+    assert finding.evidence["rate_bytes_per_s"] == 27_500_000_000
+    assert finding.saving_ns == 4 * MS
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        copies([MS] * 8),
+        copies([MS] * 4 + [1_500_000] * 4),  # two thirds of the rate
+        copies([MS] * 4 + [2 * MS] * 4, size=1 << 20),
+        copies([MS] * 4 + [2 * MS] * 4, src_kind=MEMORY_KINDS.index("pageable")),
+        copies([MS] * 4 + [2 * MS] * 4, flags=STAGED),
+    ],
+    ids=["alike", "not far below", "small", "pageable", "staged"],
+)
+def test_copies_that_say_nothing_of_a_link(trace: Trace) -> None:
+    assert of(trace) == []
+
+
+def test_two_gpus_of_which_one_has_a_worse_path() -> None:
+    facts = {"bytes": SIZE, "src_kind": PINNED}
+    near = [(i * 8 * MS, i * 8 * MS + MS, "s1", facts) for i in range(4)]
+    far = [
+        ((2 + i * 8) * MS, (2 + i * 8) * MS + 3 * MS, "s2", {**facts, "device": 1})
+        for i in range(4)
+    ]
+
+    (finding,) = of(make_trace(h2d=near + far, devices=2))
+
+    assert (finding.id, finding.device) == ("slow-link", 1)
+
+
+def test_copies_that_share_the_link_are_not_held_against_it() -> None:
+    facts = {"bytes": SIZE, "src_kind": PINNED}
+    alone = [(i * 8 * MS, i * 8 * MS + MS, "s1", facts) for i in range(4)]
+    shared = [((2 + i * 8) * MS, (4 + i * 8) * MS, "s1", facts) for i in range(4)]
+    beside = [((2 + i * 8) * MS, (4 + i * 8) * MS, "s2", facts) for i in range(4)]
+
+    trace = make_trace(h2d=alone + shared, d2h=beside)
+    assert run_all(trace, [slow_link.ANALYZER], Options()).findings == ()
+
+
+# overlap-with-slowdown
+
+
+def together(ns: int, op_class: str = "p2p") -> Trace:
+    """A kernel and a copy of 1 ms each: four times apart, then four times together in `ns`."""
+    apart = [(i * 4 * MS, i * 4 * MS + MS) for i in range(4)]
+    close = [((20 + i * 4) * MS, (20 + i * 4) * MS + ns) for i in range(4)]
+    kernels = [(a, b, "s1", {"name": "stencil"}) for a, b in apart + close]
+    other = [(a + 2 * MS, b + 2 * MS, "s2") for a, b in apart] + [(a, b, "s2") for a, b in close]
+    ranges = [("apart", -1, 19 * MS), ("together", 19 * MS, 40 * MS)]
+    if op_class == "comm":
+        return make_trace(kernels=kernels, ranges=ranges, comm=other)
+    return make_trace(kernels=kernels, ranges=ranges, p2p=other)
+
+
+def test_overlap_that_gains_nothing() -> None:
+    (finding,) = of(together(2 * MS))
+
+    assert (finding.id, finding.range) == ("overlap-with-slowdown", "together")
+    assert finding.evidence["count"] == 8
+    assert finding.evidence["overlap_ns"] == 8 * MS
+    assert finding.evidence["lost_ns"] == 8 * MS
+    assert finding.evidence["net_ns"] == 0
+    assert "nothing is gained" in finding.claim
+
+
+def test_what_is_gained_is_told() -> None:
+    (finding,) = of(together(1_500_000))
+
+    assert finding.evidence["net_ns"] == 2 * MS
+    assert "2.00 ms is gained" in finding.claim
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [together(1_100_000), together(1_300_000, "comm")],
+    ids=["hardly slower", "the other may have waited for its peer"],
+)
+def test_overlap_that_pays(trace: Trace) -> None:
+    assert of(trace) == []
