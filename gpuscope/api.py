@@ -20,7 +20,7 @@ from gpuscope.gates.grammar import Expectation
 from gpuscope.model import codec
 from gpuscope.model.classes import ClassRule
 from gpuscope.model.gates import Verification
-from gpuscope.model.result import Analysis, JudgedPair, Judgement
+from gpuscope.model.result import Analysis, JudgedPair, JudgedPeak, Judgement, Scope
 from gpuscope.model.trace import Trace
 from gpuscope.readers import cache
 from gpuscope.readers import open_trace as read_export
@@ -187,7 +187,9 @@ def _options(paths: Sequence[Path], traces: Sequence[Trace]) -> list[Options]:
 def ratio_limits(result: Mapping[str, Any]) -> RatioLimits:
     """Return the ratio limits that a benchmark's result states for its pairs."""
     return {
-        (row["range"], row["a"], row["b"]): row["ratio_limit"] for row in result.get("expected", ())
+        (row["range"], row["a"], row["b"]): row["ratio_limit"]
+        for row in result.get("expected", ())
+        if row.get("kind") != "peak"
     }
 
 
@@ -206,53 +208,56 @@ def run_limits(path: Path) -> RatioLimits:
 def judge(result: Mapping[str, Any], analyses: Analyses) -> Judgement:
     """Hold what a benchmark must show (``expected`` in its result) against what the trace shows.
 
-    A row whose range or pair is absent, or whose verdict is inconclusive without being expected,
-    cannot be judged; one that the benchmark declares not judged is met by anything. With several
-    devices the worst one counts.
+    A row whose range, pair or class is absent, or whose verdict is inconclusive without being
+    expected, cannot be judged; one that the benchmark declares not judged is met by anything. With
+    several devices the worst one counts.
     """
-    rows = []
-    for row in result.get("expected", ()):
-        pairs = [
-            entry.scope.pair(row["a"], row["b"])
-            for analysis in analyses.traces
-            for entry in analysis.ranges_named(row["range"])
-        ]
-        expected = row["verdict"]
-        candidates = [pair for pair in pairs if pair is not None]
-        candidates.sort(key=lambda pair: pair.verdict == expected)
-        if not candidates:
-            what = "pair" if pairs else "range"
-            rows.append(
-                JudgedPair(
-                    row["range"],
-                    row["a"],
-                    row["b"],
-                    expected,
-                    None,
-                    row["ratio_limit"],
-                    None,
-                    f"the trace has no such {what}",
-                    None,
-                )
-            )
-            continue
-        pair = candidates[0]
-        met = pair.verdict == expected
-        rows.append(
-            JudgedPair(
-                row["range"],
-                row["a"],
-                row["b"],
-                expected,
-                pair.verdict,
-                row["ratio_limit"],
-                pair.rho,
-                pair.reason,
-                True
-                if expected == NOT_JUDGED
-                else None
-                if not met and pair.verdict == "inconclusive"
-                else met,
-            )
+    return Judgement(
+        tuple(
+            _judge_peak(row, analyses) if row.get("kind") == "peak" else _judge_pair(row, analyses)
+            for row in result.get("expected", ())
         )
-    return Judgement(tuple(rows))
+    )
+
+
+def _judge_pair(row: Mapping[str, Any], analyses: Analyses) -> JudgedPair:
+    """Hold the verdict that a pair of classes must get against the one it got."""
+    scopes = _scopes(row["range"], analyses)
+    pairs = [pair for scope in scopes if (pair := scope.pair(row["a"], row["b"])) is not None]
+    wanted = row["verdict"]
+    subject = (row["range"], row["a"], row["b"], wanted)
+    if not pairs:
+        reason = _absent("pair", scopes)
+        return JudgedPair(*subject, None, row["ratio_limit"], None, reason, None)
+    pair = min(pairs, key=lambda pair: pair.verdict == wanted)
+    met: bool | None = pair.verdict == wanted
+    if wanted == NOT_JUDGED:
+        met = True
+    elif not met and pair.verdict == "inconclusive":
+        met = None
+    return JudgedPair(*subject, pair.verdict, row["ratio_limit"], pair.rho, pair.reason, met)
+
+
+def _judge_peak(row: Mapping[str, Any], analyses: Analyses) -> JudgedPeak:
+    """Hold how many operations of a class must run at once against how many did."""
+    scopes = _scopes(row["range"], analyses)
+    least, most = row["least"], row["most"]
+    peaks = [
+        concurrency.peak
+        for scope in scopes
+        if (concurrency := scope.concurrency.classes.get(row["op_class"])) is not None
+    ]
+    subject = (row["range"], row["op_class"], least, most)
+    if not peaks:
+        return JudgedPeak(*subject, None, _absent("class", scopes), None)
+    peak = min(peaks, key=lambda peak: least <= peak <= most)
+    return JudgedPeak(*subject, peak, f"{peak} ran at once at the peak", least <= peak <= most)
+
+
+def _scopes(name: str, analyses: Analyses) -> list[Scope]:
+    """Return what the traces have of the range `name`, one a (process, device)."""
+    return [entry.scope for each in analyses.traces for entry in each.ranges_named(name)]
+
+
+def _absent(part: str, scopes: Sequence[Scope]) -> str:
+    return f"the trace has no such {part if scopes else 'range'}"

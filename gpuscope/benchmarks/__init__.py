@@ -10,10 +10,24 @@ from __future__ import annotations
 import difflib
 
 from gpuscope.benchmarks._harness import NOT_JUDGED, WRONG_DATA, Benchmark, Twin
+from gpuscope.benchmarks.graph import BENCHMARK as _GRAPH
+from gpuscope.benchmarks.host_bandwidth import BENCHMARK as _HOST_BANDWIDTH
+from gpuscope.benchmarks.hyperq import BENCHMARK as _HYPERQ
+from gpuscope.benchmarks.jacobi import BENCHMARK as _JACOBI
+from gpuscope.benchmarks.multicopy import BENCHMARK as _MULTICOPY
+from gpuscope.benchmarks.simple_streams import BENCHMARK as _SIMPLE_STREAMS
 from gpuscope.benchmarks.streams import BENCHMARK as _STREAMS
 from gpuscope.errors import UsageError
 
-BENCHMARKS: tuple[Benchmark, ...] = (_STREAMS,)
+BENCHMARKS: tuple[Benchmark, ...] = (
+    _STREAMS,
+    _SIMPLE_STREAMS,
+    _MULTICOPY,
+    _HYPERQ,
+    _HOST_BANDWIDTH,
+    _GRAPH,
+    _JACOBI,
+)
 """Every benchmark, in the order of the list."""
 
 

@@ -472,10 +472,25 @@ class JudgedPair:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedPeak:
+    """How many operations of a class a benchmark must run at once in a range, and how many ran."""
+
+    range: str
+    op_class: str
+    least: int
+    most: int
+    found: int | None
+    """The peak; None when the range or the class is not in the trace."""
+    reason: str
+    met: bool | None
+    """None: it cannot be judged."""
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """Whether a benchmark showed what it must show."""
 
-    rows: tuple[JudgedPair, ...]
+    rows: tuple[JudgedPair | JudgedPeak, ...]
 
     @property
     def met(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuscope.model.result import Analysis, Finding, Judgement, PairFigures, Scope
+from gpuscope.model.result import Analysis, Finding, JudgedPeak, Judgement, PairFigures, Scope
 from gpuscope.model.trace import NULL_STREAM
 from gpuscope.report.rows import (
     WHOLE_TRACE,
@@ -260,17 +260,22 @@ def _render_judgement(judgement: Judgement, console: Console) -> None:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="expected", title_justify="left")
-    for name in ("range", "pair", "must be", "is", "limit", "reached", ""):
+    for name in ("range", "what", "must be", "is", "limit", "reached", ""):
         table.add_column(name, no_wrap=name != "is")
     marks = {True: Text("met", "green"), False: Text("NOT MET", "bold red")}
     for row in judgement.rows:
-        table.add_row(
-            row.range,
-            f"{row.a} ∩ {row.b}",
-            row.expected,
-            row.found or row.reason,
-            format_ratio(row.ratio_limit),
-            format_ratio(row.rho),
-            Text("cannot judge", "magenta") if row.met is None else marks[row.met],
-        )
+        if isinstance(row, JudgedPeak):
+            wanted = str(row.most) if row.least == row.most else f"{row.least} to {row.most}"
+            found = row.reason if row.found is None else str(row.found)
+            cells = (f"{row.op_class} at once", wanted, found, "", "")
+        else:
+            cells = (
+                f"{row.a} ∩ {row.b}",
+                row.expected,
+                row.found or row.reason,
+                format_ratio(row.ratio_limit),
+                format_ratio(row.rho),
+            )
+        mark = Text("cannot judge", "magenta") if row.met is None else marks[row.met]
+        table.add_row(row.range, *cells, mark)
     console.print(table)

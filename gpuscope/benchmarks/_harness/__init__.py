@@ -1,24 +1,45 @@
 """What every benchmark shares.
 
-``pipeline``, ``sizing`` and ``stats`` are arithmetic and run anywhere; ``gpu``, ``data`` and
-``machine`` touch the GPU, and import its libraries only when used. Benchmarks import from here.
+``pipeline``, ``sizing`` and ``stats`` are arithmetic and run anywhere; ``gpu``, ``data``,
+``machine``, ``chunks`` and ``memory`` touch the GPU, and import its libraries only when used.
+Benchmarks import from here.
 """
 
-from gpuscope.benchmarks._harness.data import WRONG_DATA, Pattern, max_steps, pass_term, pass_value
-from gpuscope.benchmarks._harness.gpu import Pass, Session, open_session, pinned_array, say
-from gpuscope.benchmarks._harness.machine import free_host_bytes
+from gpuscope.benchmarks._harness.chunks import (
+    Chunks,
+    FmaKernel,
+    buffer_limit_bytes,
+    choose_chunk_bytes,
+    refuse_inexact,
+)
+from gpuscope.benchmarks._harness.data import (
+    WRONG_DATA,
+    Pattern,
+    max_steps,
+    pass_term,
+    pass_value,
+    raise_if_wrong,
+)
+from gpuscope.benchmarks._harness.gpu import Pass, Session, host_array, open_session, say
+from gpuscope.benchmarks._harness.memory import copy_rate_bytes_per_s
 from gpuscope.benchmarks._harness.pipeline import (
-    COLD_BASELINE_FACTOR,
     Pipeline,
     StageTimes,
-    efficiency_ratio,
+    pipeline_figures,
+    pipeline_lines,
+    pipeline_quantities,
+    pipeline_remarks,
+    pipeline_stages,
 )
-from gpuscope.benchmarks._harness.registry import Benchmark, Twin, add_common_arguments
+from gpuscope.benchmarks._harness.registry import CORRUPT, Benchmark, Twin, add_common_arguments
 from gpuscope.benchmarks._harness.result import (
     NOT_JUDGED,
     Expected,
+    ExpectedPeak,
+    Quantity,
     Result,
-    pass_table,
+    chosen_options,
+    quantity_row,
     read_plan,
     write_result,
 )
@@ -26,50 +47,60 @@ from gpuscope.benchmarks._harness.sizing import (
     MIB,
     calibrate_steps,
     check_chunk,
-    chunk_bytes,
     fit_chunk,
     format_size,
-    memory_limit_bytes,
+    positive_float,
     positive_int,
     rate_bytes_per_s,
     size_argument,
 )
-from gpuscope.benchmarks._harness.stats import Statistics, contended_median_ns
+from gpuscope.benchmarks._harness.stats import Statistics
 
 __all__ = [
-    "COLD_BASELINE_FACTOR",
+    "CORRUPT",
     "MIB",
     "NOT_JUDGED",
     "WRONG_DATA",
     "Benchmark",
+    "Chunks",
     "Expected",
+    "ExpectedPeak",
+    "FmaKernel",
     "Pass",
     "Pattern",
     "Pipeline",
+    "Quantity",
     "Result",
     "Session",
     "StageTimes",
     "Statistics",
     "Twin",
     "add_common_arguments",
+    "buffer_limit_bytes",
     "calibrate_steps",
     "check_chunk",
-    "chunk_bytes",
-    "contended_median_ns",
-    "efficiency_ratio",
+    "choose_chunk_bytes",
+    "chosen_options",
+    "copy_rate_bytes_per_s",
     "fit_chunk",
     "format_size",
-    "free_host_bytes",
+    "host_array",
     "max_steps",
-    "memory_limit_bytes",
     "open_session",
-    "pass_table",
     "pass_term",
     "pass_value",
-    "pinned_array",
+    "pipeline_figures",
+    "pipeline_lines",
+    "pipeline_quantities",
+    "pipeline_remarks",
+    "pipeline_stages",
+    "positive_float",
     "positive_int",
+    "quantity_row",
+    "raise_if_wrong",
     "rate_bytes_per_s",
     "read_plan",
+    "refuse_inexact",
     "say",
     "size_argument",
     "write_result",

@@ -19,7 +19,11 @@ WRONG_DATA = "wrong data"
 PATTERN_BITS = 22
 _ADDENDS = 61
 
-_SOURCE = r"""
+_SOURCE = (
+    rf"""
+#define BITS {PATTERN_BITS}
+"""
+    + r"""
 __device__ float pattern(unsigned long long position) {
     return (float)((unsigned)((position * 2654435761ull) & 0xffffffffu) >> (32 - BITS));
 }
@@ -37,6 +41,7 @@ extern "C" __global__ void gs_check(const float* data, unsigned long long first,
     if (!(data[i] == expected)) atomicAdd(wrong, 1ull);
 }
 """
+)
 _THREADS = 256
 
 
@@ -59,28 +64,31 @@ def max_steps() -> int:
 
 
 class Pattern:
-    """Fills host buffers with the pattern, and compares them with it on the device."""
+    """Fills buffers with the pattern, and compares them with it on the device."""
 
-    def __init__(self, cp: Any, scratch: Any) -> None:
-        """Use the device array `scratch`, at least as large as any host buffer, in between."""
+    def __init__(self, cp: Any, scratch: Any = None) -> None:
+        """Use the device array `scratch`, as large as the largest host buffer, in between."""
         self._cp = cp
         self._scratch = scratch
-        source = _SOURCE.replace("BITS", str(PATTERN_BITS))
-        module = cp.RawModule(code=source)
+        module = cp.RawModule(code=_SOURCE)
         self._fill, self._check = module.get_function("gs_fill"), module.get_function("gs_check")
 
-    def fill(self, hosts: Sequence[Any]) -> None:
-        """Write the pattern to host buffers, one after another, positions running on."""
+    def fill_device(self, array: Any, first: int = 0) -> None:
+        """Write the pattern from position `first` on to a device array."""
         import numpy as np
 
-        first = 0
+        arguments = (array, np.uint64(first), np.uint32(array.size))
+        self._fill((-(-array.size // _THREADS),), (_THREADS,), arguments)
+
+    def fill(self, hosts: Sequence[Any], first: int = 0) -> None:
+        """Write the pattern to host buffers, one after another, positions running on."""
         for host in hosts:
-            arguments = (self._scratch, np.uint64(first), np.uint32(host.size))
-            self._fill((-(-host.size // _THREADS),), (_THREADS,), arguments)
-            self._scratch[: host.size].get(out=host)
+            part = self._scratch[: host.size]
+            self.fill_device(part, first)
+            part.get(out=host)
             first += host.size
 
-    def check(self, hosts: Sequence[Any], added: int, worked: int) -> None:
+    def check(self, hosts: Sequence[Any], added: int, worked: int, first: int = 0) -> None:
         """Compare every element of the host buffers with what it must be by now.
 
         That is the pattern, plus `added` in the first `worked` elements of each buffer.
@@ -93,24 +101,54 @@ class Pattern:
         import numpy as np
 
         wrong = self._cp.zeros(len(hosts), np.uint64)
-        first = 0
+        total = 0
         for index, host in enumerate(hosts):
-            self._scratch[: host.size].set(host)
-            arguments = (
-                self._scratch,
-                np.uint64(first),
-                np.uint32(host.size),
-                np.uint32(worked),
-                np.float32(added),
-                wrong[index:],
-            )
-            self._check((-(-host.size // _THREADS),), (_THREADS,), arguments)
-            first += host.size
-        counts = wrong.get().tolist()
-        if any(counts):
-            bad = [index for index, count in enumerate(counts) if count]
-            raise ProgramError(
-                f"{WRONG_DATA}: {sum(counts)} of {first} elements differ from what the passes "
-                f"must leave, in {len(bad)} of {len(hosts)} chunks (first: chunk {bad[0]}). "
-                "No figures are given."
-            )
+            part = self._scratch[: host.size]
+            part.set(host)
+            self._count(part, first + total, worked, added, wrong[index:])
+            total += host.size
+        raise_if_wrong(wrong.get().tolist(), total, "chunk")
+
+    def check_device(self, array: Any, first: int = 0) -> None:
+        """Compare every element of a device array with the pattern from position `first` on.
+
+        Raises
+        ------
+        ProgramError
+            Some differ; the message begins with :data:`WRONG_DATA`.
+        """
+        import numpy as np
+
+        wrong = self._cp.zeros(1, np.uint64)
+        self._count(array, first, 0, 0, wrong)
+        raise_if_wrong(wrong.get().tolist(), array.size, "buffer")
+
+    def _count(self, array: Any, first: int, worked: int, added: int, wrong: Any) -> None:
+        import numpy as np
+
+        arguments = (
+            array,
+            np.uint64(first),
+            np.uint32(array.size),
+            np.uint32(worked),
+            np.float32(added),
+            wrong,
+        )
+        self._check((-(-array.size // _THREADS),), (_THREADS,), arguments)
+
+
+def raise_if_wrong(counts: Sequence[int], total: int, part: str) -> None:
+    """End the run if any of the `counts`, one a `part` of all `total` elements, is not 0.
+
+    Raises
+    ------
+    ProgramError
+        One is not; the message begins with :data:`WRONG_DATA`.
+    """
+    bad = [index for index, count in enumerate(counts) if count]
+    if bad:
+        raise ProgramError(
+            f"{WRONG_DATA}: {sum(counts)} of {total} elements differ from what the passes "
+            f"must leave, in {len(bad)} of {len(counts)} {part}s (first: {part} {bad[0]}). "
+            "No figures are given."
+        )

@@ -21,6 +21,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuscope.benchmarks._harness.machine import Gpu, Readings, Sampler, describe
+from gpuscope.benchmarks._harness.result import (
+    Expected,
+    ExpectedPeak,
+    Quantity,
+    Result,
+    pass_table,
+    quantity_table,
+)
 from gpuscope.benchmarks._harness.stats import Interval, Statistics, is_warm
 from gpuscope.errors import MissingError, ProgramError, UsageError
 from gpuscope.units import NS_PER_MS, NS_PER_S
@@ -69,6 +77,13 @@ def import_cupy() -> Any:
             f"no CUDA driver or GPU found ({error}): `gpuscope doctor` says what is missing."
         ) from error
     return cp
+
+
+def host_array(cp: Any, elements: int, *, pinned: bool = True) -> Any:
+    """Return a float32 NumPy array in host memory; one that is not pinned is touched first."""
+    import numpy as np
+
+    return pinned_array(cp, elements) if pinned else np.zeros(elements, np.float32)
 
 
 def pinned_array(cp: Any, elements: int) -> Any:
@@ -170,19 +185,25 @@ class Pass:
 
     ``issue`` starts everything on ``streams`` and returns. Where it waits for the GPU in between
     (``waits``), the gate is opened before it, since it would wait for ever behind a closed one.
+    ``prepare`` is done before the range begins, and is neither timed nor judged.
     """
 
     name: str
     streams: Sequence[Any]
     issue: Callable[[], None]
     waits: bool = False
+    prepare: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Times of each pass, how many iterations warmed up, and what the GPU did meanwhile."""
+    """Times of each pass, how many iterations warmed up, and what the GPU did meanwhile.
+
+    ``issued`` is the time that the host took to issue each pass.
+    """
 
     passes: Mapping[str, Statistics]
+    issued: Mapping[str, Statistics]
     warmup: int
     readings: Readings
 
@@ -193,6 +214,7 @@ class Session:
     def __init__(self, benchmark: str, cp: Any) -> None:
         self.cp = cp
         self.ranges = Ranges(benchmark)
+        self._benchmark = benchmark
         self._gpu = Gpu(cp.cuda.runtime.deviceGetPCIBusId(0))
         self._numa = self._gpu.bind_process()
         # Only now the first context is made, by the processors it was bound to.
@@ -201,11 +223,65 @@ class Session:
     @property
     def copy_engines(self) -> int:
         """Number of copy engines the device reports."""
-        return int(self.cp.cuda.runtime.getDeviceProperties(0)["asyncEngineCount"])
+        return self.property("asyncEngineCount")
 
-    def describe(self, readings: Readings) -> dict[str, Any]:
-        """Return what the benchmark ran on, for the result."""
-        return describe(self.cp, self._gpu, self._numa, readings)
+    def property(self, name: str) -> int:
+        """Return a number from the device's properties, by its name in cudaDeviceProp."""
+        return int(self.cp.cuda.runtime.getDeviceProperties(0)[name])
+
+    def pcie_limit_bytes_per_s(self, readings: Readings) -> float | None:
+        """Return what the GPU's PCIe link carries one way, as it was under load."""
+        limit: float | None = readings.summary().get("pcie_limit_bytes_per_s")
+        return limit
+
+    def conclude(
+        self,
+        measured: Measured,
+        *,
+        twin: str | None,
+        options: Mapping[str, Any],
+        stages: Mapping[str, int | None],
+        figures: Mapping[str, float | None],
+        quantities: Sequence[Quantity],
+        expected: Sequence[Expected | ExpectedPeak],
+        title: str,
+        lines: Sequence[str] = (),
+        notes: Sequence[str] = (),
+        cold: bool = False,
+    ) -> Result:
+        """Put the result together, with the machine, its faults, and the table for people.
+
+        `title` says in a few words what was done; `lines` stand below the tables. A `cold` run is
+        not void because the clock rose.
+        """
+        faults = [] if cold else measured.readings.faults()
+        remarks = (*notes, *faults, *measured.readings.notes())
+        machine = describe(self.cp, self._gpu, self._numa, measured.readings)
+        name = f"{self._benchmark}, twin {twin}" if twin else self._benchmark
+        table = [
+            f"{name}, on {machine['gpu']}: {title}",
+            *pass_table(measured.passes),
+            *quantity_table(quantities),
+            *lines,
+            *(f"note: {remark}" for remark in remarks),
+        ]
+        return Result(
+            benchmark=self._benchmark,
+            twin=twin,
+            options=options,
+            repetitions=max(times.n for times in measured.passes.values()),
+            warmup=measured.warmup,
+            passes=measured.passes,
+            issued=measured.issued,
+            stages=stages,
+            figures=figures,
+            quantities=tuple(quantities),
+            expected=tuple(expected),
+            machine=machine,
+            notes=remarks,
+            valid=not faults,
+            table="\n".join(table),
+        )
 
     def time_operations(
         self, queues: Sequence[tuple[Any, Sequence[Callable[[], None]]]], *, waits: bool = False
@@ -249,6 +325,7 @@ class Session:
         *,
         check: Callable[[], None],
         warm: bool = True,
+        corrupt: Any = None,
     ) -> Measured:
         """Warm up, then time `passes` in turn `repetitions` times, as a profiler may record it.
 
@@ -263,6 +340,9 @@ class Session:
             times nor the recording.
         warm
             False leaves the warm-up, and with it the first check, out.
+        corrupt
+            A flat array of what the passes leave: its last element is changed before the last
+            check, which must see it.
         """
         prepare = self.ranges.prepare
         runtime = self.cp.cuda.runtime
@@ -276,6 +356,7 @@ class Session:
             with validate:
                 check()
         times_ns: dict[str, list[int]] = {item.name: [] for item in passes}
+        issued_ns: dict[str, list[int]] = {item.name: [] for item in passes}
         say(f"measuring {repetitions}×")
         with Sampler(self._gpu) as sampler:
             runtime.profilerStart()
@@ -284,14 +365,21 @@ class Session:
                     for iteration in iterations:
                         with iteration:
                             for item in passes:
-                                times_ns[item.name].append(self._run(item, labels[item.name]))
+                                taken_ns, issue_ns = self._run(item, labels[item.name])
+                                times_ns[item.name].append(taken_ns)
+                                issued_ns[item.name].append(issue_ns)
                     runtime.deviceSynchronize()
             finally:
                 runtime.profilerStop()
+        if corrupt is not None:
+            corrupt[-1:] += 1
         with validate:
             check()
-        statistics = {name: Statistics.of(times) for name, times in times_ns.items()}
-        return Measured(statistics, warmup, sampler.readings())
+        passed, issued = (
+            {name: Statistics.of(times) for name, times in each.items()}
+            for each in (times_ns, issued_ns)
+        )
+        return Measured(passed, issued, warmup, sampler.readings())
 
     def _warm_up(
         self, passes: Sequence[Pass], labels: Mapping[str, AbstractContextManager[Any]]
@@ -301,18 +389,22 @@ class Session:
         times_ns: list[int] = []
         begin_ns = time.monotonic_ns()
         while not is_warm(times_ns, time.monotonic_ns() - begin_ns):
-            times_ns.append(sum(self._run(item, labels[item.name]) for item in passes))
+            times_ns.append(sum(self._run(item, labels[item.name])[0] for item in passes))
         return len(times_ns)
 
-    def _run(self, item: Pass, label: AbstractContextManager[Any]) -> int:
-        """Run one pass under its range; return its time in ns."""
+    def _run(self, item: Pass, label: AbstractContextManager[Any]) -> tuple[int, int]:
+        """Run one pass under its range; return its time and that of issuing it, in ns."""
+        if item.prepare is not None:
+            item.prepare()
         self.gate.hold(item.streams)
         try:
             with label:
                 if item.waits:
                     self.gate.open()
+                begin_ns = time.perf_counter_ns()
                 item.issue()
-                return self.gate.finish(item.streams)
+                issue_ns = time.perf_counter_ns() - begin_ns
+                return self.gate.finish(item.streams), issue_ns
         finally:
             self.gate.open()
 

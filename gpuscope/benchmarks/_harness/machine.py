@@ -171,6 +171,17 @@ class Gpu:
         )
         return None if count is None else int(count)
 
+    def nvlinks(self) -> int | None:
+        """Return the number of NVLink connections that are up; None where NVML does not say."""
+        if self._nvml is None:
+            return None
+        states = [
+            self._ask("nvmlDeviceGetNvLinkState", link)
+            for link in range(self._nvml.NVML_NVLINK_MAX_LINKS)
+        ]
+        known = [state for state in states if state is not None]
+        return sum(known) if known else None
+
     def sample(self) -> Sample | None:
         """Read clock, throttling, power and link once; None where the GPU does not say."""
         if self._nvml is None:
@@ -246,6 +257,8 @@ def describe(cp: Any, gpu: Gpu, numa: Mapping[str, Any], readings: Readings) -> 
         "multiprocessors": properties["multiProcessorCount"],
         "memory_bytes": properties["totalGlobalMem"],
         "copy_engines": properties["asyncEngineCount"],
+        "l2_cache_bytes": properties["l2CacheSize"],
+        "nvlinks": gpu.nvlinks(),
         "driver": gpu.driver_version(),
         "cuda": cuda_version(runtime.runtimeGetVersion()),
         "cuda_of_driver": cuda_version(runtime.driverGetVersion()),

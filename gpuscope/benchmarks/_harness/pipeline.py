@@ -11,11 +11,14 @@ does one chunk at a time; a device with a single copy engine does both copies on
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuscope.benchmarks._harness.result import NOT_JUDGED, Expected
-from gpuscope.benchmarks._harness.stats import Interval
+from gpuscope.benchmarks._harness.result import NOT_JUDGED, Expected, Quantity
+from gpuscope.benchmarks._harness.sizing import rate_bytes_per_s
+from gpuscope.benchmarks._harness.stats import Interval, Statistics
+from gpuscope.units import format_ns, format_rate, format_ratio
 
 MIN_RATIO_LIMIT = 0.2
 """A pair that could overlap less than this is not judged."""
@@ -96,6 +99,11 @@ class Pipeline:
         """Largest speed-up over the sequential pass."""
         return self.sequential_ns / self.bound_ns
 
+    @property
+    def kernel_copy_ratio(self) -> float:
+        """The kernel's time over that of the longer copy."""
+        return self.stages.kernel / max(self.stages.h2d, self.stages.d2h)
+
     def replay(self, both_ways: StageTimes | None = None) -> dict[Stage, list[Interval]]:
         """Run the schedule on paper: when each stage of each chunk is at work.
 
@@ -156,11 +164,16 @@ class Pipeline:
         }
 
     def expected(self, name: str, *, overlapping: bool) -> tuple[Expected, ...]:
-        """Return what the trace of pass `name` must show for each pair of classes."""
+        """Return what the trace of pass `name` must show for each pair of stages that exist.
+
+        A stage whose time is 0 does not.
+        """
         limits = self.ratio_limits()
         scope_busy_ns = self.bound_ns if overlapping else self.sequential_ns
         rows = []
         for a, b in PAIRS:
+            if not self.stages[a] or not self.stages[b]:
+                continue
             busy_ns = self.chunks * min(self.stages[a], self.stages[b])
             from_edge = busy_ns / scope_busy_ns - IMMATERIAL_RATIO
             limit = limits[a, b] if overlapping else 1.0
@@ -174,6 +187,102 @@ class Pipeline:
                 verdict = "overlapped" if overlapping else "serialized"
                 rows.append(Expected(name, a, b, verdict, limit))
         return tuple(rows)
+
+
+BothWays = tuple[int | None, int | None]
+"""Times of a copy in and a copy out with the other direction busy, in ns; None: not measured."""
+
+
+def pipeline_figures(
+    pipeline: Pipeline,
+    both_ways: BothWays,
+    sequential: Statistics,
+    streamed: Statistics,
+    size_bytes: int,
+) -> dict[str, float | None]:
+    """Return what a pipeline of chunks of `size_bytes` reached, and what limits it."""
+    sequential_ns, streamed_ns = sequential.median_ns, streamed.median_ns
+    h2d_ns, d2h_ns = both_ways
+    contended_ns = None
+    if h2d_ns is not None and d2h_ns is not None:
+        contended_ns = pipeline.makespan_ns(StageTimes(h2d_ns, pipeline.stages.kernel, d2h_ns))
+    return {
+        "t_lb_ns": pipeline.bound_ns,
+        "t_lb_contended_ns": contended_ns,
+        "speedup": sequential_ns / streamed_ns,
+        "speedup_max": pipeline.speedup_max,
+        "kernel_copy_ratio": pipeline.kernel_copy_ratio,
+        "pipeline_efficiency": efficiency_ratio(sequential_ns, streamed_ns, pipeline.bound_ns),
+        "pipeline_efficiency_contended": None
+        if contended_ns is None
+        else efficiency_ratio(sequential_ns, streamed_ns, contended_ns),
+        "h2d_rate_bytes_per_s": rate_bytes_per_s(size_bytes, pipeline.stages.h2d),
+        "d2h_rate_bytes_per_s": rate_bytes_per_s(size_bytes, pipeline.stages.d2h),
+        "h2d_contended_rate_bytes_per_s": rate_bytes_per_s(size_bytes, h2d_ns),
+        "d2h_contended_rate_bytes_per_s": rate_bytes_per_s(size_bytes, d2h_ns),
+    }
+
+
+def pipeline_stages(pipeline: Pipeline, both_ways: BothWays) -> dict[str, int | None]:
+    """Return the stage times of a result."""
+    return {
+        "h2d_ns": pipeline.stages.h2d,
+        "kernel_ns": pipeline.stages.kernel,
+        "d2h_ns": pipeline.stages.d2h,
+        "h2d_contended_ns": both_ways[0],
+        "d2h_contended_ns": both_ways[1],
+    }
+
+
+def pipeline_lines(
+    pipeline: Pipeline, both_ways: BothWays, figures: Mapping[str, float | None]
+) -> list[str]:
+    """Return the stages and the limits of a pipeline as lines for people."""
+    lines = [f"{'stage':<12}{'alone':>10}{'':>12}{'both ways':>12}"]
+    alone = pipeline.stages
+    for name, alone_ns, shared_ns in (
+        ("h2d", alone.h2d, both_ways[0]),
+        ("kernel", alone.kernel, None),
+        ("d2h", alone.d2h, both_ways[1]),
+    ):
+        rate = format_rate(figures.get(f"{name}_rate_bytes_per_s"))
+        shared_rate = format_rate(figures.get(f"{name}_contended_rate_bytes_per_s"))
+        cells = f"{format_ns(alone_ns):>10}{rate:>12}{format_ns(shared_ns):>12}{shared_rate:>12}"
+        lines.append(f"{name:<12}{cells}")
+    for title, suffix in (("stages alone", ""), ("copies both ways", "_contended")):
+        bound = format_ns(figures[f"t_lb{suffix}_ns"])
+        reached = format_ratio(figures[f"pipeline_efficiency{suffix}"])
+        lines.append(f"bound from {title}: {bound}, {reached} of that gain reached")
+    lines.append(f"speed-up {figures['speedup']:.2f}× of {figures['speedup_max']:.2f}× possible")
+    return lines
+
+
+def pipeline_quantities(
+    figures: Mapping[str, float | None], streamed: Statistics, pcie_bytes_per_s: float | None
+) -> tuple[Quantity, ...]:
+    """Return what of a pipeline the machine limits."""
+    link = "PCIe generation × width"
+    return (
+        Quantity("copy in", figures["h2d_rate_bytes_per_s"], "bytes/s", pcie_bytes_per_s, link),
+        Quantity("copy out", figures["d2h_rate_bytes_per_s"], "bytes/s", pcie_bytes_per_s, link),
+        Quantity(
+            "pipeline", streamed.median_ns, "ns", figures["t_lb_ns"], "its stages, timed alone"
+        ),
+    )
+
+
+def pipeline_remarks(figures: Mapping[str, float | None], copy_engines: int) -> list[str]:
+    """Return what a reader would otherwise conclude wrongly from the figures."""
+    remarks = []
+    speedup, limit = figures["speedup"], figures["speedup_max"]
+    if speedup is not None and limit is not None and speedup > COLD_BASELINE_FACTOR * limit:
+        remarks.append(
+            f"a speed-up of {speedup:.2f}× is more than the {limit:.2f}× that is possible: the "
+            "sequential pass was not warm"
+        )
+    if copy_engines == 1:
+        remarks.append("the GPU has one copy engine: copies in and out cannot overlap")
+    return remarks
 
 
 def efficiency_ratio(sequential_ns: int, streamed_ns: int, bound_ns: int) -> float | None:

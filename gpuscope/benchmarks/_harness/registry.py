@@ -25,6 +25,15 @@ class Twin:
     wrong_data: bool = False
 
 
+CORRUPT = Twin(
+    "corrupt-element",
+    "one element of the result is changed after the last pass",
+    "the data check ends the run with exit code 1 and no figures",
+    wrong_data=True,
+)
+"""The twin that every benchmark has: a data check that misses one element is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """One benchmark: what it is, what it takes, and the function that runs it.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gpuscope.benchmarks._harness.stats import Statistics
 from gpuscope.errors import OutputError, UsageError
-from gpuscope.units import format_ns
+from gpuscope.units import format_ns, format_rate, format_ratio
 
 NOT_JUDGED = "not judged"
 """The expected verdict of a pair whose overlap the schedule leaves too little room for."""
@@ -30,14 +31,51 @@ class Expected:
     b: str
     verdict: str
     ratio_limit: float | None
+    kind: Literal["pair"] = "pair"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedPeak:
+    """How many operations of class ``op_class`` must run at once at the peak of range ``range``.
+
+    ``least`` and ``most`` are both allowed.
+    """
+
+    range: str
+    op_class: str
+    least: int
+    most: int
+    kind: Literal["peak"] = "peak"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A figure that the machine limits: its value, the limit, and where the limit is from.
+
+    The unit is ``bytes/s``, ``updates/s`` or ``kernels``, of which more is better, or ``ns``.
+    """
+
+    name: str
+    value: float | None
+    unit: Literal["bytes/s", "updates/s", "kernels", "ns"]
+    limit: float | None
+    limit_source: str
+
+    @property
+    def reached_ratio(self) -> float | None:
+        """The share of the limit that was reached; None where either is not known."""
+        if not self.value or not self.limit:
+            return None
+        return self.limit / self.value if self.unit == "ns" else self.value / self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """One run of one benchmark.
 
-    ``passes`` are the times of the measured ranges by name; ``stages`` (ns), ``figures`` and
-    ``machine`` are the benchmark's own keys. ``valid`` is False where the measurement must not be
+    ``passes`` are the times of the measured ranges by name, ``issued`` the times that the host
+    took to issue them; ``stages`` (ns), ``figures`` and ``machine`` are the benchmark's own keys.
+    ``valid`` is False where the measurement must not be
     used, and ``notes`` say why. ``table`` is the short text for people.
     """
 
@@ -47,9 +85,11 @@ class Result:
     repetitions: int
     warmup: int
     passes: Mapping[str, Statistics]
+    issued: Mapping[str, Statistics]
     stages: Mapping[str, int | None]
     figures: Mapping[str, float | None]
-    expected: tuple[Expected, ...]
+    quantities: tuple[Quantity, ...]
+    expected: tuple[Expected | ExpectedPeak, ...]
     machine: Mapping[str, Any]
     notes: tuple[str, ...]
     valid: bool
@@ -72,6 +112,40 @@ def pass_table(passes: Mapping[str, Statistics]) -> list[str]:
     return lines
 
 
+def quantity_row(quantity: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+    """Return the fields of a quantity as text: name, value, limit, share reached, limit's source.
+
+    `quantity` is one of a result's, as its JSON has it.
+    """
+    value, limit = quantity["value"], quantity["limit"]
+    reached = Quantity(**quantity).reached_ratio
+    shown = (_format_quantity(each, quantity["unit"]) for each in (value, limit))
+    return (quantity["name"], *shown, format_ratio(reached), quantity["limit_source"])
+
+
+def _format_quantity(value: float | None, unit: str) -> str:
+    if value is None:
+        return "–"
+    if unit == "ns":
+        return format_ns(value)
+    if unit == "bytes/s":
+        return format_rate(value)
+    if unit == "updates/s":
+        return f"{value / 1e9:.1f} Gupdates/s"
+    return f"{value:.0f}"
+
+
+def quantity_table(quantities: Sequence[Quantity]) -> list[str]:
+    """Return quantities and their limits as lines for people."""
+    if not quantities:
+        return []
+    lines = [f"{'quantity':<30}{'value':>16}{'limit':>16}{'reached':>9}  limit from"]
+    for each in quantities:
+        name, value, limit, reached, source = quantity_row(asdict(each))
+        lines.append(f"{name:<30}{value:>16}{limit:>16}{reached:>9}  {source}")
+    return lines
+
+
 def write_result(result: Result, path: str) -> None:
     """Write the JSON of `result`, whole or not at all.
 
@@ -89,6 +163,18 @@ def write_result(result: Result, path: str) -> None:
         partial.unlink(missing_ok=True)
         reason = error.strerror or str(error)
         raise OutputError(f"cannot write the result to {path}: {reason}.") from error
+
+
+def chosen_options(
+    arguments: argparse.Namespace, benchmark: str, defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a value for each name in `defaults`: of the plan, else as given, else the default."""
+    plan = {} if arguments.plan is None else read_plan(arguments.plan, benchmark)
+    chosen: dict[str, Any] = {}
+    for name, default in defaults.items():
+        values = (plan.get(name), getattr(arguments, name), default)
+        chosen[name] = next((value for value in values if value is not None), None)
+    return chosen
 
 
 def read_plan(path: str, benchmark: str) -> dict[str, Any]:
