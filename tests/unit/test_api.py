@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from gpuscope import api, samples
 from gpuscope.errors import MissingError, TraceError
+from gpuscope.report import text
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,50 @@ def test_what_is_absent_cannot_be_judged(change: dict[str, str], streams: api.An
 def test_what_a_benchmark_does_not_judge_is_met_by_anything(streams: api.Analyses) -> None:
     judgement = api.judge(expectation(verdict="not judged", ratio_limit=None), streams)
     assert judgement.met
+
+
+def peak(name: str, least: int, most: int, op_class: str = "kernel") -> dict[str, Any]:
+    row = {"kind": "peak", "range": name, "op_class": op_class, "least": least, "most": most}
+    return {"expected": [row]}
+
+
+def test_a_peak_of_operations_at_once() -> None:
+    analyses = api.analyze([samples.path("hyperq")])
+    for name, least, most, met in (
+        ("concurrent", 29, 32, True),
+        ("concurrent", 1, 31, False),
+        ("serial", 1, 1, True),
+        ("serial", 2, 2, False),
+    ):
+        judgement = api.judge(peak(name, least, most), analyses)
+        assert judgement.met is met
+        assert judgement.rows[0].found == (32 if name == "concurrent" else 1)
+    for absent in (peak("nowhere", 1, 1), peak("serial", 1, 1, "p2p")):
+        judgement = api.judge(absent, analyses)
+        assert (judgement.met, judgement.cannot_judge) == (False, True)
+        assert judgement.rows[0].reason.startswith("the trace has no such")
+
+
+def test_a_peak_limits_no_ratio() -> None:
+    assert api.ratio_limits(peak("concurrent", 29, 32)) == {}
+
+
+def test_the_judgement_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    analyses = api.analyze([samples.path("hyperq")])
+    rows = [
+        *peak("concurrent", 29, 32)["expected"],
+        *peak("serial", 2, 2)["expected"],
+        *peak("nowhere", 1, 1)["expected"],
+        *expectation()["expected"],
+    ]
+    judgement = api.judge({"expected": rows}, analyses)
+    text.render_run(None, analyses.traces[0], judgement, Console(width=120))
+    lines = capsys.readouterr().out.split("must be")[1].splitlines()
+    found = [" ".join(line.split()) for line in lines if line.strip()]
+    assert "concurrent kernel at once 29 to 32 32 met" in found
+    assert "serial kernel at once 2 1 NOT MET" in found
+    assert "nowhere kernel at once 1 the trace has no such range cannot judge" in found
+    assert any(line.startswith("streamed h2d ∩ kernel overlapped") for line in found)
 
 
 def test_limits_of_a_run_folder_reach_its_analysis(tmp_path: Path) -> None:

@@ -139,10 +139,10 @@ def quantity_table(quantities: Sequence[Quantity]) -> list[str]:
     """Return quantities and their limits as lines for people."""
     if not quantities:
         return []
-    lines = [f"{'quantity':<30}{'value':>16}{'limit':>16}{'reached':>9}  limit from"]
+    lines = [f"{'quantity':<30}{'value':>18}{'limit':>18}{'reached':>9}  limit from"]
     for each in quantities:
         name, value, limit, reached, source = quantity_row(asdict(each))
-        lines.append(f"{name:<30}{value:>16}{limit:>16}{reached:>9}  {source}")
+        lines.append(f"{name:<30}{value:>18}{limit:>18}{reached:>9}  {source}")
     return lines
 
 

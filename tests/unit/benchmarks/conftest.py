@@ -28,6 +28,16 @@ class FakeStream:
     def synchronize(self) -> None:
         self.log.append(f"host waits for {self.name}")
 
+    def begin_capture(self) -> None:
+        self.log.append(f"capture {self.name}")
+
+    def end_capture(self) -> Any:
+        self.log.append(f"captured {self.name}")
+        return SimpleNamespace(
+            upload=lambda stream: self.log.append(f"upload {stream.name}"),
+            launch=lambda stream: self.log.append(f"launch {stream.name}"),
+        )
+
 
 class FakeEvent:
     def __init__(self, log: list[str], name: str) -> None:
@@ -94,6 +104,18 @@ class FakeCupy:
         self.buffers += 1
         return SimpleNamespace(data=SimpleNamespace(ptr=f"b{self.buffers}"))
 
+    def empty(self, elements: int, dtype: Any) -> Any:
+        self.buffers += 1
+        ptr = 1_000_000 * self.buffers
+        return SimpleNamespace(
+            data=SimpleNamespace(ptr=ptr), size=elements, fill=lambda value: None
+        )
+
+    zeros = empty
+
+    def arange(self, elements: int, dtype: Any) -> Any:
+        return self.empty(elements, dtype)
+
     def RawKernel(self, source: str, name: str) -> Any:
         assert name in source
 
@@ -103,8 +125,8 @@ class FakeCupy:
 
             def __call__(kernel, grid: Any, block: Any, arguments: Any) -> None:
                 current = self.log[-1].removeprefix("current ")
-                target = arguments[0] if name == "fma_steps" else ""
-                self.log.insert(-1, " ".join(filter(None, [name, target, current])))
+                target = arguments[0] if name in {"fma_steps", "spin"} else ""
+                self.log.insert(-1, " ".join(filter(None, [name, str(target), current])))
 
         return Kernel()
 

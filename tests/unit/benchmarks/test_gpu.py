@@ -1,13 +1,17 @@
 """The measuring loop, on a CuPy that only writes down what it is told."""
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gpuscope.benchmarks._harness import gpu
 from gpuscope.benchmarks._harness.gpu import Pass, Session, refuse_blocking_launches
+from gpuscope.benchmarks._harness.machine import Readings, Sample
+from gpuscope.benchmarks._harness.result import Quantity
 from gpuscope.errors import MissingError, ProgramError, UsageError
 
 
@@ -108,6 +112,50 @@ def test_the_gate_opens_and_the_recording_ends_when_a_pass_fails(
     assert session.gate._state[0] == session.gate._ticket
     assert cupy.log[-1] == "profilerStop"
     assert sum(line.startswith("push") for line in cupy.log) == cupy.log.count("pop")
+
+
+def test_what_a_pass_prepares_is_done_before_the_gate_and_the_range(
+    cupy: Any, session: Session
+) -> None:
+    item = make_pass(cupy, "a")
+    item = Pass("a", item.streams, item.issue, prepare=lambda: cupy.log.append("prepare"))
+    session.measure([item], 1, check=lambda: None, warm=False)
+    begin = cupy.log.index("push gs:iter=0")
+    assert cupy.log[begin + 1] == "prepare"
+    assert cupy.log[begin + 2].startswith("gs_gate ")
+
+
+def test_one_element_is_changed_before_the_last_check(cupy: Any, session: Session) -> None:
+    data, seen = np.zeros(3), []
+    session.measure(
+        [make_pass(cupy, "a")], 1, check=lambda: seen.append(data.tolist()), corrupt=data
+    )
+    assert seen == [[0, 0, 0], [0, 0, 1]]
+
+
+def test_the_result_holds_what_was_measured_and_whether_it_is_void(
+    cupy: Any, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "describe", lambda *arguments: {"gpu": "a GPU"})
+    measured = session.measure([make_pass(cupy, "a")], 2, check=lambda: None)
+    drifting = Readings((Sample(1980, 0, 1.0, 5, 16), Sample(1500, 0, 1.0, 5, 16)), 0)
+    parts: Any = {
+        "twin": "t",
+        "options": {"n": 1},
+        "stages": {},
+        "figures": {},
+        "quantities": [Quantity("copy", 1e9, "bytes/s", 2e9, "the link")],
+        "expected": [],
+        "title": "small",
+        "notes": ["a note"],
+    }
+    found = session.conclude(replace(measured, readings=drifting), **parts)
+    assert (found.benchmark, found.twin, found.repetitions) == ("streams", "t", 2)
+    assert found.valid is False
+    assert found.table.splitlines()[0] == "streams, twin t, on a GPU: small"
+    assert "50.0 %" in found.table
+    assert "note: a note\nnote: the SM clock drifted" in found.table
+    assert session.conclude(replace(measured, readings=drifting), **parts, cold=True).valid
 
 
 def test_wrong_data_ends_the_measurement_before_it_is_recorded(cupy: Any, session: Session) -> None:

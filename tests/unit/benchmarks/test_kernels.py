@@ -67,9 +67,7 @@ def test_every_module_with_a_kernel_is_found() -> None:
 
 @pytest.mark.skipif(LIBRARY is None, reason="nvidia-cuda-nvrtc is not installed")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(
-    "source", [pytest.param(source, id=name) for name, source in sources()]
-)
+@pytest.mark.parametrize("source", [pytest.param(source, id=name) for name, source in sources()])
 def test_kernels_compile_without_a_warning(source: str, architecture: int) -> None:
     assert compile_log(source, architecture) is None
 

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 
 from gpuscope.benchmarks._harness.machine import (
@@ -75,3 +77,21 @@ def test_a_gpu_that_does_not_answer_leaves_everything_open() -> None:
     assert sampler.readings() == Readings((), None)
     assert gpu.driver_version() is None
     assert gpu.bind_process()["bound"] is False
+
+
+def test_nvlinks_that_are_up_are_counted() -> None:
+    class NVMLError(Exception):
+        pass
+
+    def state(handle: object, link: int) -> int:
+        if link >= 4:
+            raise NVMLError
+        return int(link != 2)
+
+    gpu = Gpu("0000:ff:1f.7")
+    assert gpu.nvlinks() is None
+    gpu._nvml = SimpleNamespace(
+        NVML_NVLINK_MAX_LINKS=18, NVMLError=NVMLError, nvmlDeviceGetNvLinkState=state
+    )
+    gpu._handle = None
+    assert gpu.nvlinks() == 3

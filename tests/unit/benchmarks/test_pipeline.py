@@ -1,6 +1,14 @@
 import pytest
 
-from gpuscope.benchmarks._harness.pipeline import Pipeline, StageTimes, efficiency_ratio
+from gpuscope.benchmarks._harness.pipeline import (
+    Pipeline,
+    StageTimes,
+    efficiency_ratio,
+    pipeline_figures,
+    pipeline_quantities,
+    pipeline_remarks,
+)
+from gpuscope.benchmarks._harness.stats import Statistics
 
 EQUAL = StageTimes(1_000_000, 1_000_000, 1_000_000)
 
@@ -118,3 +126,49 @@ def test_efficiency() -> None:
     assert efficiency_ratio(100, 40, 40) == 1.0
     assert efficiency_ratio(100, 70, 40) == 0.5
     assert efficiency_ratio(40, 40, 40) is None
+
+
+EIGHT = Pipeline(StageTimes(3_000_000, 3_000_000, 3_000_000), chunks=8, streams=4)
+
+
+def test_figures() -> None:
+    sequential, streamed = Statistics.of([72_000_000]), Statistics.of([36_000_000])
+    found = pipeline_figures(EIGHT, (3_300_000, 3_300_000), sequential, streamed, 150_000_000)
+    assert found["t_lb_ns"] == 30_000_000
+    assert found["speedup"] == 2.0
+    assert found["speedup_max"] == 2.4
+    assert found["kernel_copy_ratio"] == 1
+    assert found["pipeline_efficiency"] == pytest.approx(36 / 42)
+    assert found["h2d_rate_bytes_per_s"] == 50e9
+    # Six of the eight copies in share the link: 6 × 3.3 ms, and the other steps stay.
+    assert found["t_lb_contended_ns"] == 4 * 3_000_000 + 6 * 3_300_000
+    copy_in, copy_out, whole = pipeline_quantities(found, streamed, 62.5e9)
+    assert (copy_in.reached_ratio, copy_out.reached_ratio) == (0.8, 0.8)
+    assert whole.reached_ratio == pytest.approx(30 / 36)
+
+
+def test_figures_of_pageable_memory_have_no_contended_bound() -> None:
+    times = Statistics.of([72_000_000])
+    found = pipeline_figures(EIGHT, (None, None), times, times, 150_000_000)
+    assert found["t_lb_contended_ns"] is None
+    assert found["pipeline_efficiency_contended"] is None
+    assert found["h2d_contended_rate_bytes_per_s"] is None
+    assert found["pipeline_efficiency"] == 0
+
+
+def test_a_speedup_beyond_the_possible_one_is_called_cold() -> None:
+    (remark,) = pipeline_remarks({"speedup": 2.36, "speedup_max": 2.0}, copy_engines=2)
+    assert "2.36× is more than the 2.00×" in remark
+    assert pipeline_remarks({"speedup": 2.05, "speedup_max": 2.0}, copy_engines=2) == []
+
+
+def test_one_copy_engine_is_said() -> None:
+    (remark,) = pipeline_remarks({"speedup": 1.5, "speedup_max": 2.0}, copy_engines=1)
+    assert "one copy engine" in remark
+
+
+def test_a_stage_that_does_not_exist_is_in_no_pair() -> None:
+    slices = Pipeline(StageTimes(0, 1_000_000, 1_000_000), chunks=4, streams=4)
+    (row,) = slices.expected("streamed", overlapping=True)
+    assert (row.a, row.b, row.verdict) == ("d2h", "kernel", "overlapped")
+    assert row.ratio_limit == pytest.approx(0.75, abs=1e-5)

@@ -1,3 +1,4 @@
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -6,8 +7,12 @@ import pytest
 
 from gpuscope.benchmarks._harness.result import (
     Expected,
+    ExpectedPeak,
+    Quantity,
     Result,
+    chosen_options,
     pass_table,
+    quantity_table,
     read_plan,
     write_result,
 )
@@ -23,9 +28,14 @@ def make_result(**changes: Any) -> Result:
         "repetitions": 2,
         "warmup": 5,
         "passes": {"streamed": Statistics.of([1_000_000, 3_000_000])},
+        "issued": {"streamed": Statistics.of([7_000, 9_000])},
         "stages": {"h2d_ns": 5, "h2d_contended_ns": None},
         "figures": {"speedup": 2.0},
-        "expected": (Expected("streamed", "d2h", "h2d", "overlapped", 0.75),),
+        "quantities": (Quantity("copy in", 50e9, "bytes/s", 63e9, "the link"),),
+        "expected": (
+            Expected("streamed", "d2h", "h2d", "overlapped", 0.75),
+            ExpectedPeak("streamed", "kernel", 29, 32),
+        ),
         "machine": {"gpu": "a GPU"},
         "notes": ("said",),
         "valid": True,
@@ -39,8 +49,8 @@ def test_the_file_holds_every_key_of_the_protocol(tmp_path: Path) -> None:
     write_result(make_result(), str(file))
     found = json.loads(file.read_text())
     assert list(found) == [
-        "benchmark", "twin", "options", "repetitions", "warmup", "passes", "stages", "figures",
-        "expected", "machine", "notes", "valid",
+        "benchmark", "twin", "options", "repetitions", "warmup", "passes", "issued", "stages",
+        "figures", "quantities", "expected", "machine", "notes", "valid",
     ]  # fmt: skip
     assert found["passes"]["streamed"] == {
         "times_ns": [1_000_000, 3_000_000],
@@ -53,7 +63,24 @@ def test_the_file_holds_every_key_of_the_protocol(tmp_path: Path) -> None:
         "n": 2,
     }
     assert found["expected"] == [
-        {"range": "streamed", "a": "d2h", "b": "h2d", "verdict": "overlapped", "ratio_limit": 0.75}
+        {
+            "range": "streamed",
+            "a": "d2h",
+            "b": "h2d",
+            "verdict": "overlapped",
+            "ratio_limit": 0.75,
+            "kind": "pair",
+        },
+        {"range": "streamed", "op_class": "kernel", "least": 29, "most": 32, "kind": "peak"},
+    ]
+    assert found["quantities"] == [
+        {
+            "name": "copy in",
+            "value": 50e9,
+            "unit": "bytes/s",
+            "limit": 63e9,
+            "limit_source": "the link",
+        }
     ]
 
 
@@ -99,3 +126,40 @@ def test_the_table_of_passes() -> None:
     title, row = pass_table({"streamed": Statistics.of([1_000_000, 3_000_000])})
     assert title.split() == ["pass", "median", "p10", "p90", "min", "max", "mad", "n"]
     assert row == "streamed       2.00 ms   1.20 ms   2.80 ms   1.00 ms   3.00 ms   1.00 ms     2"
+
+
+def test_what_was_reached_of_a_limit() -> None:
+    def reached(unit: Any, value: float | None, limit: float | None) -> float | None:
+        return Quantity("x", value, unit, limit, "").reached_ratio
+
+    assert reached("bytes/s", 50e9, 100e9) == 0.5
+    assert reached("kernels", 31, 32) == 31 / 32
+    assert reached("ns", 40_000, 10_000) == 0.25  # a time is better when it is shorter
+    assert reached("bytes/s", None, 100e9) is None
+    assert reached("bytes/s", 50e9, None) is None
+
+
+def test_the_table_of_quantities() -> None:
+    rows = [
+        Quantity("copy in", 55.5e9, "bytes/s", 63e9, "the link"),
+        Quantity("updates", 4.2e11, "updates/s", None, "a copy"),
+        Quantity("pipeline", 32_000_000, "ns", 30_000_000, "its stages"),
+        Quantity("kernels at once", 32, "kernels", 32, "streams"),
+    ]
+    assert [line.split() for line in quantity_table(rows)] == [
+        ["quantity", "value", "limit", "reached", "limit", "from"],
+        ["copy", "in", "55.5", "GB/s", "63.0", "GB/s", "88.1", "%", "the", "link"],
+        ["updates", "420.0", "Gupdates/s", "–", "–", "a", "copy"],
+        ["pipeline", "32.0", "ms", "30.0", "ms", "93.8", "%", "its", "stages"],
+        ["kernels", "at", "once", "32", "32", "100.0", "%", "streams"],
+    ]
+    assert quantity_table([]) == []
+
+
+def test_options_come_from_the_plan_then_the_command_line_then_the_default(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"benchmark": "x", "options": {"a": 1, "b": None}}))
+    given = argparse.Namespace(plan=str(plan), a=2, b=3, c=None)
+    assert chosen_options(given, "x", {"a": 7, "b": 8, "c": 9}) == {"a": 1, "b": 3, "c": 9}
+    given.plan = None
+    assert chosen_options(given, "x", {"a": 7, "b": 8, "c": None}) == {"a": 2, "b": 3, "c": None}

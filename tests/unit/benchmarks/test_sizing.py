@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
+from gpuscope.benchmarks._harness.memory import copied_bytes
 from gpuscope.benchmarks._harness.sizing import (
     MIB,
     calibrate_steps,
@@ -11,6 +12,7 @@ from gpuscope.benchmarks._harness.sizing import (
     fit_chunk,
     format_size,
     memory_limit_bytes,
+    positive_float,
     positive_int,
     rate_bytes_per_s,
     size_argument,
@@ -108,3 +110,19 @@ def test_calibration_gives_up_on_times_that_mean_nothing() -> None:
 def test_rate() -> None:
     assert rate_bytes_per_s(55_000_000, 1_000_000) == 55e9
     assert rate_bytes_per_s(1, None) is None
+
+
+@pytest.mark.parametrize(("text", "value"), [("0.25", 0.25), ("10", 10.0), ("1e1", 10.0)])
+def test_numbers_above_zero(text: str, value: float) -> None:
+    assert positive_float(text) == value
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "x"])
+def test_other_numbers_are_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="not a number above 0"):
+        positive_float(text)
+
+
+def test_the_copied_buffer_exceeds_four_caches() -> None:
+    assert copied_bytes(6 * MIB) == 256 * MIB
+    assert copied_bytes(100 * MIB) == 401 * MIB
