@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gpuscope.model.result import Abstention, Analysis, Finding, Result, Scope, TraceSummary
 from gpuscope.model.trace import Trace
+from gpuscope.progress import Progress, silent
 
 RatioLimits = Mapping[tuple[str, str, str], float | None]
 """(range, a, b), a < b, to the largest overlap ratio the schedule allows; None: not judged."""
@@ -103,14 +104,20 @@ def _marked(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def run_all(trace: Trace, analyzers: Sequence[Analyzer], options: Options) -> Analysis:
+def run_all(
+    trace: Trace,
+    analyzers: Sequence[Analyzer],
+    options: Options,
+    progress: Progress = silent,
+) -> Analysis:
     """Run `analyzers` on `trace`; one that lacks a table abstains with the reason.
 
     Findings are ordered by what they would save, the unknown last.
     """
     results = []
     abstained = []
-    for analyzer in analyzers:
+    for number, analyzer in enumerate(analyzers):
+        progress("analyzing", number, len(analyzers))
         reason = missing_tables(analyzer, trace)
         if reason is None:
             results.append(analyzer.run(trace, options))

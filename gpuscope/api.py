@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from gpuscope import communication
 from gpuscope.analysis import Analyzer, Options, RatioLimits, run_all, tables_for
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.benchmarks import NOT_JUDGED
-from gpuscope.errors import TraceError
+from gpuscope.errors import TraceError, UsageError
 from gpuscope.gates import budget
 from gpuscope.gates import verify as verifying
 from gpuscope.gates.grammar import Expectation
@@ -22,8 +23,10 @@ from gpuscope.model.classes import ClassRule
 from gpuscope.model.gates import Verification
 from gpuscope.model.result import Analysis, JudgedPair, JudgedPeak, Judgement, Scope
 from gpuscope.model.trace import Trace
-from gpuscope.readers import cache
+from gpuscope.progress import Progress, silent
+from gpuscope.readers import cache, results
 from gpuscope.readers import open_trace as read_export
+from gpuscope.units import NS_PER_S
 
 REPORT_SUFFIX = ".nsys-rep"
 RUN_TRACES = ("trace.sqlite", "trace.nsys-rep")
@@ -62,13 +65,19 @@ def find_trace(path: Path) -> Path:
 
 
 def open_trace(
-    path: Path, rules: Sequence[ClassRule] = (), analyzers: Sequence[Analyzer] | None = None
+    path: Path,
+    rules: Sequence[ClassRule] = (),
+    analyzers: Sequence[Analyzer] | None = None,
+    progress: Progress = silent,
+    *,
+    use_cache: bool = True,
 ) -> Trace:
     """Read the SQLite export, the ``.nsys-rep`` report or the run folder `path`.
 
     A report is exported by the installed Nsight Systems into the user's cache folder, once; nothing
     is written beside it. Class `rules` go before the built-in ones. With `analyzers` only the
-    tables are read that these look at.
+    tables are read that these look at. What is read of a large export is kept in the cache folder,
+    and taken from there the next time, unless `use_cache` is false.
 
     Raises
     ------
@@ -78,7 +87,7 @@ def open_trace(
         A report must be exported and no Nsight Systems is there, or only an older one.
     """
     tables = None if analyzers is None else tables_for(analyzers)
-    trace = read_export(find_export(path), rules, tables)
+    trace = read_export(find_export(path), rules, tables, progress, use_cache=use_cache)
     # What was read may be a cached export: the trace is named as the user named it.
     return dataclasses.replace(trace, path=str(find_trace(path)))
 
@@ -99,14 +108,18 @@ def find_export(path: Path) -> Path:
     target = cache.export_path(path)
     if not target.exists():
         nsys.export(path, target)
+    cache.use(target)
     return target
 
 
 def analyze_trace(
-    trace: Trace, options: Options | None = None, analyzers: Sequence[Analyzer] = ANALYZERS
+    trace: Trace,
+    options: Options | None = None,
+    analyzers: Sequence[Analyzer] = ANALYZERS,
+    progress: Progress = silent,
 ) -> Analysis:
     """Run the analyzers on a trace that was read."""
-    return run_all(trace, analyzers, options or Options())
+    return run_all(trace, analyzers, options or Options(), progress)
 
 
 def analyze(
@@ -136,12 +149,15 @@ def analyze_together(
     traces: Sequence[Trace],
     options: Sequence[Options],
     analyzers: Sequence[Analyzer] = ANALYZERS,
+    progress: Progress = silent,
 ) -> Analyses:
     """Analyze the traces of one run: what one rank waited for, the others' traces say."""
     transfers = communication.transfer_times(traces)
     return Analyses(
         tuple(
-            analyze_trace(trace, dataclasses.replace(each, transfer_ns=transfer), analyzers)
+            analyze_trace(
+                trace, dataclasses.replace(each, transfer_ns=transfer), analyzers, progress
+            )
             for trace, each, transfer in zip(traces, options, transfers, strict=True)
         )
     )
@@ -182,6 +198,108 @@ def _options(paths: Sequence[Path], traces: Sequence[Trace]) -> list[Options]:
         Options(ratio_limits=run_limits(path), transfer_ns=transfer)
         for path, transfer in zip(paths, transfers, strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of traces, before they are read."""
+
+    options: Options = Options()
+    window: str | None = None
+    """``START:END`` as :func:`parse_window` takes it; it goes into the options of each trace."""
+    rules: tuple[ClassRule, ...] = ()
+    """Class rules that go before the built-in ones."""
+    analyzers: tuple[Analyzer, ...] = ANALYZERS
+
+
+def analyze_files(
+    paths: Sequence[Path],
+    request: Request,
+    progress: Progress = silent,
+    *,
+    use_cache: bool = True,
+) -> Analyses:
+    """Answer `request` for the traces at `paths`, several as the ranks of one run.
+
+    The answer to a question about large traces is kept in the cache folder, and found there when
+    the same is asked again, unless `use_cache` is false.
+
+    Raises
+    ------
+    TraceError, MissingError
+        As :func:`open_trace`.
+    UsageError
+        The window is none.
+    """
+    exports = [find_export(path) for path in paths]
+    limits = [run_limits(path) for path in paths]
+    names = [analyzer.name for analyzer in request.analyzers]
+    question = repr((request.options, request.window, request.rules, names, limits))
+    kept = results.Kept(exports, question)
+    found = kept.load() if use_cache else None
+    if found is not None:
+        named = (
+            dataclasses.replace(each.trace, path=str(find_trace(path)))
+            for each, path in zip(found, paths, strict=True)
+        )
+        return Analyses(
+            tuple(dataclasses.replace(a, trace=t) for a, t in zip(found, named, strict=True))
+        )
+    traces = [
+        open_trace(path, request.rules, request.analyzers, progress, use_cache=use_cache)
+        for path in paths
+    ]
+    options = [
+        dataclasses.replace(
+            request.options,
+            ratio_limits=limit,
+            window_ns=None
+            if request.window is None
+            else parse_window(request.window, trace.origin_ns),
+        )
+        for trace, limit in zip(traces, limits, strict=True)
+    ]
+    analyses = analyze_together(traces, options, request.analyzers, progress)
+    if use_cache:
+        kept.keep(analyses.traces)
+    return analyses
+
+
+def parse_window(text: str, origin_ns: int) -> tuple[int, int]:
+    """Return the window ``START:END`` in ns on the trace's clock.
+
+    Each side is seconds from `origin_ns`, or ``…ns`` on the clock itself; an empty side is open.
+
+    Raises
+    ------
+    UsageError
+        The text is no such window, or ends before it starts.
+    """
+    start, colon, end = text.partition(":")
+    try:
+        if not colon:
+            raise ValueError
+        low = _time(start, origin_ns) if start else 0
+        high = _time(end, origin_ns) if end else sys.maxsize
+    except ValueError:
+        msg = (
+            f"{text!r} is no window: write START:END in seconds from the first operation, such as "
+            "0.5:0.8, or in ns on the trace's clock, such as 1200000ns:1300000ns."
+        )
+        raise UsageError(msg) from None
+    if high <= low:
+        msg = f"the window {text!r} ends before it starts."
+        raise UsageError(msg)
+    return low, high
+
+
+def _time(text: str, origin_ns: int) -> int:
+    if text.endswith("ns"):
+        return int(text.removesuffix("ns"))
+    seconds = float(text)
+    if not abs(seconds) < 1e9:
+        raise ValueError
+    return origin_ns + round(seconds * NS_PER_S)
 
 
 def ratio_limits(result: Mapping[str, Any]) -> RatioLimits:

@@ -28,6 +28,7 @@ COMMANDS = (
     ("demo", "show a shipped trace in the browser: no GPU needed"),
     ("info", "say what a trace holds, and whether it can be trusted"),
     ("anonymize", "copy a trace without anything private, to hand it out"),
+    ("cache", "show or empty the folder where what was read is kept"),
     ("list", "list the benchmarks and the analyzers"),
     ("doctor", "check what gpuscope needs on this machine, and how to get it"),
 )

@@ -26,8 +26,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuscope.cli._options import add_cache_option, progress_bar
 from gpuscope.errors import CannotJudgeError, UsageError
-from gpuscope.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CLASS=REGEX",
         help="put kernels whose base name matches into a class, such as comm=halo_.* (repeatable)",
     )
+    add_cache_option(parser)
     how = parser.add_argument_group("how to show it")
     form = how.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="all figures, exact, as JSON")
@@ -121,68 +122,29 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(msg)
     analyzers = chosen(ANALYZERS, args.only)
     rules = user_rules(args.class_rules)
-    traces = [api.open_trace(path, rules, analyzers) for path in args.trace]
-    if args.show_classes:
-        for trace in traces:
-            _show_classes(trace, rules)
-        return 0
-    options = [_options(args, *each) for each in zip(traces, args.trace, strict=True)]
-    analyses = api.analyze_together(traces, options, analyzers)
+    cached = not args.no_cache
+    with progress_bar() as progress:
+        if args.show_classes:
+            for path in args.trace:
+                _show_classes(api.open_trace(path, rules, analyzers, progress), rules)
+            return 0
+        request = api.Request(_options(args), args.window, tuple(rules), analyzers)
+        analyses = api.analyze_files(args.trace, request, progress, use_cache=cached)
     _print(args, analyses)
     _check_found(args, analyses)
     return 0
 
 
-def _options(args: argparse.Namespace, trace: Trace, path: Path) -> Options:
-    from gpuscope import api
+def _options(args: argparse.Namespace) -> Options:
     from gpuscope.analysis import Options
 
     return Options(
         ranges=tuple(args.path or args.range),
         domains=tuple(args.domain),
-        window_ns=None if args.window is None else parse_window(args.window, trace.origin_ns),
         by_path=bool(args.path),
         attribute=args.attribute,
         instances=args.instances,
-        ratio_limits=api.run_limits(path),
     )
-
-
-def parse_window(text: str, origin_ns: int) -> tuple[int, int]:
-    """Return the window ``START:END`` in ns on the trace's clock.
-
-    Each side is seconds from `origin_ns`, or ``…ns`` on the clock itself; an empty side is open.
-
-    Raises
-    ------
-    UsageError
-        The text is no such window, or ends before it starts.
-    """
-    start, colon, end = text.partition(":")
-    try:
-        if not colon:
-            raise ValueError
-        low = _time(start, origin_ns) if start else 0
-        high = _time(end, origin_ns) if end else sys.maxsize
-    except ValueError:
-        msg = (
-            f"{text!r} is no window: write START:END in seconds from the first operation, such as "
-            "0.5:0.8, or in ns on the trace's clock, such as 1200000ns:1300000ns."
-        )
-        raise UsageError(msg) from None
-    if high <= low:
-        msg = f"the window {text!r} ends before it starts."
-        raise UsageError(msg)
-    return low, high
-
-
-def _time(text: str, origin_ns: int) -> int:
-    if text.endswith("ns"):
-        return int(text.removesuffix("ns"))
-    seconds = float(text)
-    if not abs(seconds) < 1e9:
-        raise ValueError
-    return origin_ns + round(seconds * NS_PER_S)
 
 
 def _print(args: argparse.Namespace, analyses: Analyses) -> None:

@@ -27,6 +27,8 @@ def open_trace(
     rules: Sequence[ClassRule] = (),
     tables: Collection[str] | None = None,
     progress: Progress = silent,
+    *,
+    use_cache: bool = True,
 ) -> Trace:
     """Read the SQLite export `path` of an Nsight Systems report.
 
@@ -40,13 +42,16 @@ def open_trace(
         Names of the tables of the trace to read; None: all.
     progress
         Told how many rows were read.
+    use_cache
+        Take a large trace from the cache folder, and keep it there. More tables than those asked
+        for may then be in it.
 
     Raises
     ------
     TraceError
         The file is missing, is no such export, or is damaged beyond reading.
     """
-    from gpuscope.readers import nsys_sqlite
+    from gpuscope.readers import cache, columns, nsys_sqlite
 
     try:
         mode = path.stat().st_mode
@@ -73,4 +78,12 @@ def open_trace(
         msg = f"{path} is not a trace: {what}."
         raise TraceError(msg)
     wanted = nsys_sqlite.ALL_TABLES if tables is None else tables
-    return nsys_sqlite.read(path, rules, wanted, progress)
+    if not use_cache or not columns.worth_keeping(path):
+        return nsys_sqlite.read(path, rules, wanted, progress)
+    kept = columns.load(path, rules, wanted)
+    if kept is not None:
+        return kept
+    identity = cache.identity_of(path)
+    trace = nsys_sqlite.read(path, rules, wanted, progress)
+    columns.keep(path, identity, trace, rules, wanted)
+    return trace

@@ -75,7 +75,7 @@ class Database:
 
     def __enter__(self) -> Self:
         with self._exit, self._sentences():
-            self._source = self._private_copy() if self._needs_copy() else self.path
+            self._source = self._private_copy() if needs_copy(self.path) else self.path
             self._connection = self._exit.enter_context(
                 contextlib.closing(
                     sqlite3.connect(
@@ -94,14 +94,6 @@ class Database:
 
     def __exit__(self, *exc_info: object) -> None:
         self._exit.close()
-
-    def _needs_copy(self) -> bool:
-        with self.path.open("rb") as file:
-            versions = file.read(20)[18:20]
-        companions = (Path(f"{self.path}{suffix}") for suffix in _COMPANIONS)
-        return versions == b"\x02\x02" or any(
-            companion.exists() and companion.stat().st_size for companion in companions
-        )
 
     def _private_copy(self) -> Path:
         try:
@@ -373,6 +365,16 @@ class Database:
         with self._sentences():
             rows = self._connection.execute(query)
             return {key: str(value) for key, value in rows if key in wanted}
+
+
+def needs_copy(path: Path) -> bool:
+    """Whether a database has, or may have, more to it than its file: a log or a hot journal."""
+    with path.open("rb") as file:
+        versions = file.read(20)[18:20]
+    companions = (Path(f"{path}{suffix}") for suffix in _COMPANIONS)
+    return versions == b"\x02\x02" or any(
+        companion.exists() and companion.stat().st_size for companion in companions
+    )
 
 
 def quoted(name: str) -> str:
