@@ -190,7 +190,7 @@ class _Paths:
         self._group, self._stream, self._launch = group[order], stream[order], launch[order]
         self._thread, self._end_ns = thread[order].astype(np.int64), end_ns[order]
         self._keys = key[order]
-        self._opens = np.flatnonzero(np.diff(self._keys, prepend=-1))
+        self._opens = np.flatnonzero(np.diff(self._keys, prepend=-2))
         self._chain_keys = self._keys[self._opens]
         self._closes = np.append(self._opens[1:], len(order))
         sizes = self._closes - self._opens

@@ -29,7 +29,7 @@ from gpuscope.readers.database import needs_copy
 
 _FACTS = "trace.json"
 _PACKAGE = Path(__file__).parents[1]
-_at_work: list[threading.Thread] = []
+_THREAD_NAME = "gpuscope-cache"
 
 
 @functools.cache
@@ -111,15 +111,14 @@ def keep(
                 cache.save(folder, lambda target: _write(target, trace))
                 cache.remember(identity, digest)
 
-    thread = threading.Thread(target=work, name="gpuscope-cache")
-    _at_work.append(thread)
-    thread.start()
+    threading.Thread(target=work, name=_THREAD_NAME).start()
 
 
 def finish() -> None:
     """Wait until everything begun is kept."""
-    while _at_work:
-        _at_work.pop().join()
+    for thread in threading.enumerate():
+        if thread.name == _THREAD_NAME:
+            thread.join()
 
 
 def _prefix(rules: Sequence[ClassRule]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope import api
 from gpuscope.model.classes import CLASSES
 from gpuscope.model.tables import MEMORY_KINDS, PAGEABLE, PREFETCH, STAGED, Operations
 from gpuscope.model.trace import Trace
@@ -428,3 +429,16 @@ def test_codes_mean_what_the_export_says_they_mean(path: Path) -> None:
     assert operations(trace).src_kind.tolist() == [PAGEABLE] * 3
     assert operations(trace).dst_kind.tolist() == [MEMORY_KINDS.index("device")] * 3
     assert trace.streams[0].kind == "null"
+
+
+def test_operations_without_a_stream_are_measured(path: Path) -> None:
+    with Export(path) as export:
+        export.call(LAUNCH, 0, 5, correlationId=1)
+        export.operation("KERNEL", 10, 20, stream=NONE_ID, correlationId=1, shortName="k")
+        export.operation("MEMCPY", 15, 25, stream=NONE_ID, copyKind=1, bytes=8)
+    (device,) = api.analyze([path]).traces[0].devices
+
+    assert device.scope.busy_ns == 15
+    pair = device.scope.pair("h2d", "kernel")
+    assert pair is not None
+    assert pair.overlap_ns == 5
