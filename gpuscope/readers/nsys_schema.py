@@ -64,23 +64,22 @@ KERNEL = TableSpec(
     _versions("CUPTI_ACTIVITY_KIND_KERNEL"),
     _columns("start", "end", **_PLACE, shortName=-1, demangledName=-1, graphNodeId=-1),
 )
-KERNEL_WITH_CONFIG = TableSpec(
-    KERNEL.names,
-    {
-        **KERNEL.columns,
-        **_columns(
-            gridX=1,
-            gridY=1,
-            gridZ=1,
-            blockX=1,
-            blockY=1,
-            blockZ=1,
-            registersPerThread=0,
-            staticSharedMemory=0,
-            dynamicSharedMemory=0,
-        ),
-    },
-)
+LARGEST_LAUNCH = {
+    "gridX": (1 << 31) - 1,
+    "gridY": 65_535,
+    "gridZ": 65_535,
+    "blockX": 1_024,
+    "blockY": 1_024,
+    "blockZ": 64,
+    "registersPerThread": 255,
+    "staticSharedMemory": 1 << 31,
+    "dynamicSharedMemory": 1 << 31,
+}
+"""The columns of a launch configuration, and the most that CUDA allows; more is damage."""
+_CONFIG = {
+    name: Column((name,), 1 if name.startswith(("grid", "block")) else 0) for name in LARGEST_LAUNCH
+}
+KERNEL_WITH_CONFIG = TableSpec(KERNEL.names, {**KERNEL.columns, **_CONFIG})
 """The kernels with their launch configurations."""
 MEMCPY = TableSpec(
     _versions("CUPTI_ACTIVITY_KIND_MEMCPY"),

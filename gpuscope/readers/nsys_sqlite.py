@@ -928,11 +928,16 @@ def _none_to_minus_one(ids: Int64) -> Int64:
 
 def _config_of(raw: Columns) -> _Arrays:
     """Return the launch configurations of a chunk of kernels, named as in our table."""
+    limited = {
+        name: np.clip(raw[name], 0, largest) for name, largest in schema.LARGEST_LAUNCH.items()
+    }
+    blocks = limited["gridX"] * limited["gridY"] * limited["gridZ"]
+    threads = limited["blockX"] * limited["blockY"] * limited["blockZ"]
     return {
-        "grid_blocks": raw["gridX"] * raw["gridY"] * raw["gridZ"],
-        "block_threads": (raw["blockX"] * raw["blockY"] * raw["blockZ"]).astype(np.int32),
-        "registers_per_thread": raw["registersPerThread"].astype(np.int32),
-        "shared_bytes": raw["staticSharedMemory"] + raw["dynamicSharedMemory"],
+        "grid_blocks": blocks,
+        "block_threads": threads.astype(np.int32),
+        "registers_per_thread": limited["registersPerThread"].astype(np.int32),
+        "shared_bytes": limited["staticSharedMemory"] + limited["dynamicSharedMemory"],
     }
 
 
