@@ -16,16 +16,19 @@ from gpuscope.analyzers import ANALYZERS
 from gpuscope.benchmarks import NOT_JUDGED
 from gpuscope.errors import TraceError, UsageError
 from gpuscope.gates import budget
+from gpuscope.gates import compare as comparing
 from gpuscope.gates import verify as verifying
 from gpuscope.gates.grammar import Expectation
 from gpuscope.model import codec
 from gpuscope.model.classes import ClassRule
+from gpuscope.model.comparison import Comparison
 from gpuscope.model.gates import Verification
 from gpuscope.model.result import Analysis, JudgedPair, JudgedPeak, Judgement, Scope
 from gpuscope.model.trace import Trace
 from gpuscope.progress import Progress, silent
 from gpuscope.readers import cache, results
 from gpuscope.readers import open_trace as read_export
+from gpuscope.recording import history
 from gpuscope.units import NS_PER_S
 
 REPORT_SUFFIX = ".nsys-rep"
@@ -174,8 +177,34 @@ def verify(
 
     See :func:`gpuscope.gates.verify.verify`; class `rules` go before the built-in ones.
     """
+    paths = [history.find_run(path) for path in paths]
     traces = [open_trace(path, rules) for path in paths]
     return verifying.verify(traces, expectations, _options(paths, traces), attribute=attribute)
+
+
+def compare(
+    before: Sequence[Path],
+    after: Sequence[Path],
+    *,
+    paths: Sequence[str] = (),
+    rules: Sequence[ClassRule] = (),
+) -> Comparison:
+    """Compare two runs, or two sets of repetitions; a folder of runs stands for all in it.
+
+    See :func:`gpuscope.gates.compare.compare`; class `rules` go before the built-in ones.
+    """
+    sides = [[run for path in side for run in _repetitions(path)] for side in (before, after)]
+    traces = [[open_trace(path, rules) for path in side] for side in sides]
+    options = [Options(ratio_limits=run_limits(path)) for side in sides for path in side]
+    return comparing.compare(traces[0], traces[1], options, paths=paths)
+
+
+def _repetitions(path: Path) -> list[Path]:
+    """Return the runs in a folder that is no run itself, else the run that `path` names."""
+    path = history.find_run(path)
+    if not path.is_dir() or any((path / name).exists() for name in RUN_TRACES):
+        return [path]
+    return [run.path for run in history.runs_in(path)] or [path]
 
 
 def propose_budget(
@@ -186,6 +215,7 @@ def propose_budget(
     times: bool = False,
 ) -> str:
     """Return a budget that the good runs at `paths` meet: see :func:`gates.budget.propose`."""
+    paths = [history.find_run(path) for path in paths]
     traces = [open_trace(path, rules) for path in paths]
     options = [_options([path], [trace])[0] for path, trace in zip(paths, traces, strict=True)]
     return budget.propose(traces, options, attribute=attribute, times=times)

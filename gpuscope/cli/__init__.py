@@ -24,6 +24,8 @@ COMMANDS = (
     ("run", "record a benchmark, or your own program, and say what overlapped"),
     ("analyze", "measure the overlap in a trace"),
     ("verify", "hold expectations against a trace: fail when overlap is lost"),
+    ("compare", "say what changed between two runs, and what is only noise"),
+    ("runs", "list the runs of a folder, with what came of them"),
     ("view", "show a trace or a run in the browser"),
     ("demo", "show a shipped trace in the browser: no GPU needed"),
     ("info", "say what a trace holds, and whether it can be trusted"),

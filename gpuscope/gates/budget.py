@@ -20,6 +20,7 @@ from gpuscope.measures import MAD_SCALE
 from gpuscope.model.result import PairFigures, RangeResult, Scope
 from gpuscope.model.trace import Trace
 from gpuscope.units import NS_PER_S
+from gpuscope.verdicts import MATERIAL_SHARE
 
 SCHEMA_VERSION = 1
 KEYS = ("schema_version", "attribute", "expect")
@@ -32,6 +33,8 @@ TIME_MARGIN = 0.10
 """… and times and rates by at least this share."""
 GOOD = ("overlapped", "pipelined")
 """Verdicts that a budget holds on to."""
+SAFE_SHARE = 2 * MATERIAL_SHARE
+"""A pair whose smaller class is busy for this share must not become immaterial."""
 
 _PLAIN = re.compile(r"[^\s:\"\[\]]+")
 
@@ -151,6 +154,8 @@ def _range_lines(name: str, entries: Sequence[RangeResult], times: bool) -> Iter
         percent = math.floor(round(1000 * least, 6)) / 10  # 0.7 - 0.05 is 65 %
         if percent > 0:
             yield f"{quoted(name)}: {figure} >= {percent:g} %"
+        if all(_share(entry.scope, a, b) >= SAFE_SHARE for entry in entries):
+            yield f"{quoted(name)}: verdict({a}, {b}) != immaterial"
     if good and times:
         yield from _time_lines(name, entries)
 
@@ -158,6 +163,11 @@ def _range_lines(name: str, entries: Sequence[RangeResult], times: bool) -> Iter
 def _verdict(scope: Scope, a: str, b: str) -> str | None:
     pair = scope.pair(a, b)
     return None if pair is None else pair.verdict
+
+
+def _share(scope: Scope, a: str, b: str) -> float:
+    """Return the busy time of the smaller class by that of the scope."""
+    return min(scope.classes[a].busy_ns, scope.classes[b].busy_ns) / scope.busy_ns
 
 
 def _by_size(scope: Scope, a: str, b: str) -> tuple[str, str]:
@@ -208,17 +218,13 @@ def _cause_lines(
 ) -> list[str]:
     """Return the expectation that no cause appears that no run has, of those looked for."""
     limits = {cause for each in ("limits", "trust", "not-seen") for cause in causes_of(each)}
-    absent = []
-    for cause in CAUSES:
-        if cause in limits:
-            continue
-        expectation = parse(f"no {cause} in {quoted(name)}", CAUSES)
-        rows = [
-            verify([run], [expectation], [each], attribute=attribute).rows[0]
-            for run, each in zip(runs, options, strict=True)
-        ]
-        if all(row.met for row in rows):
-            absent.append(cause)
+    causes = [cause for cause in CAUSES if cause not in limits]
+    expected = [parse(f"no {cause} in {quoted(name)}", CAUSES) for cause in causes]
+    outcomes = [
+        [row.met for row in verify([run], expected, [each], attribute=attribute).rows]
+        for run, each in zip(runs, options, strict=True)
+    ]
+    absent = [cause for cause, *met in zip(causes, *outcomes, strict=True) if all(met)]
     return [f"no {'|'.join(absent)} in {quoted(name)}"] if absent else []
 
 

@@ -1,0 +1,83 @@
+"""Say what changed between two runs, and what is only noise.
+
+For example:
+
+  gpuscope compare before.sqlite after.sqlite
+  gpuscope compare last~1 last                      the latest two runs in the folder `runs`
+  gpuscope compare a1.sqlite a2.sqlite a3.sqlite --with b1.sqlite b2.sqlite b3.sqlite
+  gpuscope compare runs/before runs/after           folders that hold repetitions of a run each
+  gpuscope compare before.sqlite after.sqlite --path 'train/step'
+
+Ranges are matched by path, operations by name and occurrence. Every figure is the median over the
+instances; its difference is given with a 95 % interval, and called noise where the spread of the
+instances explains it. Five instances on each side, better more, are needed for that. Exits with 0
+whatever changed, with 5 where the two have nothing in common. To fail a build, use
+`gpuscope verify`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from gpuscope.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `gpuscope compare`."""
+    parser.add_argument(
+        "trace", nargs="+", type=Path, metavar="TRACE", help="before and after, or see --with"
+    )
+    parser.add_argument(
+        "--with",
+        dest="after",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="TRACE",
+        help="repetitions after; those before stand in front of it",
+    )
+    parser.add_argument(
+        "--path",
+        action="append",
+        default=[],
+        metavar="A/B",
+        help="only the ranges nested like this, globs allowed (repeatable)",
+    )
+    parser.add_argument(
+        "--class",
+        dest="class_rules",
+        action="append",
+        default=[],
+        metavar="CLASS=REGEX",
+        help="put kernels whose base name matches into a class, such as comm=halo_.* (repeatable)",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="every figure, exact, as JSON")
+    form.add_argument("--markdown", action="store_true", help="tables for a pull request")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare and print."""
+    before, after = args.trace, args.after
+    if not after:
+        if len(before) != 2:
+            msg = "give two traces, or the repetitions after the change behind --with."
+            raise UsageError(msg)
+        before, after = before[:1], before[1:]
+    from gpuscope import api
+    from gpuscope.model import codec
+    from gpuscope.model.classes import user_rules
+    from gpuscope.report import compare
+
+    comparison = api.compare(before, after, paths=args.path, rules=user_rules(args.class_rules))
+    if args.json:
+        sys.stdout.write(codec.dumps(comparison))
+    elif args.markdown:
+        sys.stdout.write(compare.to_markdown(comparison))
+    else:
+        from rich.console import Console
+
+        compare.render_comparison(comparison, Console())
+    return 0

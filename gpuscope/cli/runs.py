@@ -1,0 +1,112 @@
+"""List the runs of a folder, with what came of them.
+
+For example:
+
+  gpuscope runs                       the folder `runs`
+  gpuscope runs results/november --json
+
+The names in the first column, `last` and `last~1` and so on, can be given to `gpuscope verify` and
+`gpuscope compare` in place of a path; they count in the folder `runs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuscope.recording.history import PastRun
+
+OUTCOMES = {
+    0: "done",
+    1: "failed",
+    3: "something missing",
+    4: "NOT MET",
+    5: "cannot judge",
+    130: "interrupted",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `gpuscope runs`."""
+    parser.add_argument(
+        "folder", nargs="?", type=Path, metavar="FOLDER", help="folder of runs (default: runs)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the runs, the latest last."""
+    from gpuscope.model import codec
+    from gpuscope.recording.folder import DEFAULT_PARENT
+    from gpuscope.recording.history import runs_in
+
+    runs = runs_in(args.folder or DEFAULT_PARENT)
+    rows = [_row(past, len(runs) - 1 - number) for number, past in enumerate(runs)]
+    if args.json:
+        sys.stdout.write(codec.dumps(rows))
+    elif rows:
+        _print(rows)
+    else:
+        print("no runs")
+    return 0
+
+
+def _row(past: PastRun, back: int) -> dict[str, Any]:
+    record = past.record
+    code = record.get("exit_code")
+    expected = record.get("expected") or ()
+    return {
+        "name": f"last~{back}" if back else "last",
+        "path": str(past.path),
+        "written_utc": past.written_utc or None,
+        "benchmark": record.get("benchmark"),
+        "twin": record.get("twin"),
+        "command": record.get("command"),
+        "outcome": _outcome(record, code),
+        "exit_code": code,
+        "expected": len(expected),
+        "met": sum(row.get("met") is True for row in expected),
+        "passes": {
+            name: times["median_ns"]
+            for name, times in ((record.get("untraced") or {}).get("passes") or {}).items()
+        },
+    }
+
+
+def _outcome(record: Any, code: Any) -> str:
+    if code == 0 and record.get("caught"):
+        return "caught"
+    if code == 0 and record.get("expected"):
+        return "as expected"
+    return OUTCOMES.get(code, f"exit code {code}")
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from gpuscope.report.text import printable
+    from gpuscope.units import format_ns
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("", "what", "outcome", "untraced medians", "written (UTC)", "folder"):
+        table.add_column(name)
+    for row in rows:
+        what = row["benchmark"] or " ".join(row["command"] or ["?"])
+        twin = f" ({row['twin']})" if row["twin"] else ""
+        met = f" ({row['met']} of {row['expected']} met)" if row["expected"] else ""
+        good = row["exit_code"] == 0
+        table.add_row(
+            row["name"],
+            Text(printable(what + twin, 40)),
+            Text(row["outcome"] + met, "green" if good else "bold red"),
+            Text(", ".join(f"{name} {format_ns(ns)}" for name, ns in row["passes"].items())),
+            (row["written_utc"] or "–")[:19].replace("T", " "),
+            Text(printable(Path(row["path"]).name)),
+        )
+    Console().print(table)

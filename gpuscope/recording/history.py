@@ -1,0 +1,70 @@
+"""The runs of a folder, and the names ``last`` and ``last~1`` for the latest of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuscope.errors import TraceError
+from gpuscope.recording.folder import DEFAULT_PARENT
+
+RECORD = "run.json"
+_LAST = re.compile(r"last(?:~(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """A run folder and what its ``run.json`` says."""
+
+    path: Path
+    record: Mapping[str, Any]
+
+    @property
+    def written_utc(self) -> str:
+        """When it ended, as ISO 8601."""
+        return str(self.record.get("written_utc") or "")
+
+
+def runs_in(parent: Path) -> tuple[PastRun, ...]:
+    """Return the runs in the folder `parent`, the oldest first; folders of anything else are none.
+
+    Raises
+    ------
+    TraceError
+        There is no such folder.
+    """
+    if not parent.is_dir():
+        msg = f"there is no folder {parent}: record a run, or name the folder that holds some."
+        raise TraceError(msg)
+    found = []
+    for file in parent.glob(f"*/{RECORD}"):
+        try:
+            record = json.loads(file.read_text("utf-8"))
+        except (OSError, ValueError):
+            continue  # half written, or somebody else's
+        if isinstance(record, dict) and "gpuscope" in record:
+            found.append(PastRun(file.parent, record))
+    return tuple(sorted(found, key=lambda run: (run.written_utc, run.path.name)))
+
+
+def find_run(path: Path, parent: Path = DEFAULT_PARENT) -> Path:
+    """Return `path`; ``last`` and ``last~N``, where no file is called so, are runs of `parent`.
+
+    Raises
+    ------
+    TraceError
+        There are not so many runs.
+    """
+    match = _LAST.fullmatch(str(path))
+    if match is None or path.exists():
+        return path
+    back = int(match[1] or 0)
+    runs = runs_in(parent)
+    if back >= len(runs):
+        msg = f"{path} is not there: {parent} holds {len(runs)} run{'s' * (len(runs) != 1)}."
+        raise TraceError(msg)
+    return runs[-1 - back].path

@@ -1,0 +1,105 @@
+"""`gpuscope compare` as it is typed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gpuscope import samples
+from gpuscope.cli import main
+
+GOOD, BAD = str(samples.path("pinned")), str(samples.path("default"))
+
+
+def run_folder(parent: Path, name: str, sample: str, hour: int) -> Path:
+    folder = parent / name
+    folder.mkdir(parents=True)
+    shutil.copy(samples.path(sample), folder / "trace.sqlite")
+    record = {"gpuscope": "0", "written_utc": f"2026-11-30T{hour:02}:00:00+00:00"}
+    (folder / "run.json").write_text(json.dumps(record))
+    return folder
+
+
+def test_identical_traces(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", GOOD, GOOD]) == 0
+
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == "identical"
+    assert not err
+
+
+def test_what_changed_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", GOOD, BAD]) == 0
+
+    out = capsys.readouterr().out
+    assert "+ default-stream" in out
+    assert "gone ranges: good, good/chunk0, " in out
+    assert "new ranges: default, default/chunk0, " in out
+    assert out.splitlines()[-1] == "changed"
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", GOOD, BAD, "--json"]) == 0
+
+    data = json.loads(capsys.readouterr().out)
+    assert next(iter(data)) == "schema_version"
+    assert data["before"] == [GOOD]
+    assert data["outcome"] == "changed"
+    assert {"appeared"} == {cause["state"] for cause in data["causes"]}
+
+
+def test_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", GOOD, BAD, "--markdown"]) == 0
+
+    out = capsys.readouterr().out
+    assert out.startswith("**changed**\n")
+    assert "| where | change |" in out
+
+
+def test_repetitions_behind_with_and_in_folders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", GOOD, GOOD, "--with", BAD, BAD, "--json"]) == 0
+    by_name = json.loads(capsys.readouterr().out)
+    for number in range(2):
+        run_folder(tmp_path / "before", f"r{number}", "pinned", number)
+        run_folder(tmp_path / "after", f"r{number}", "default", number)
+    assert main(["compare", str(tmp_path / "before"), str(tmp_path / "after"), "--json"]) == 0
+    by_folder = json.loads(capsys.readouterr().out)
+
+    assert len(by_name["before"]) == len(by_folder["before"]) == 2
+    assert by_name["scopes"] == by_folder["scopes"]
+    assert {cause["runs_after"] for cause in by_folder["causes"]} == {2}
+
+
+def test_last_and_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_folder(tmp_path / "runs", "b", "pinned", 9)
+    run_folder(tmp_path / "runs", "a", "default", 10)
+
+    assert main(["compare", "last~1", "last", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["before"] == ["runs/b/trace.sqlite"]
+    assert data["after"] == ["runs/a/trace.sqlite"]
+
+    assert main(["verify", "last", "--expect", "no default-stream"]) == 4
+    assert main(["verify", "last~1", "--expect", "no default-stream"]) == 0
+    capsys.readouterr()
+    assert main(["compare", "last~2", "last"]) == 1
+    assert "last~2 is not there: runs holds 2 runs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("traces", [[GOOD], [GOOD, BAD, GOOD]])
+def test_usage(traces: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *traces]) == 2
+    assert "behind --with" in capsys.readouterr().err
+
+
+def test_nothing_in_common(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", GOOD, BAD, "--path", "nope"]) == 5
+    assert "nothing to compare" in capsys.readouterr().err
