@@ -36,6 +36,8 @@ GOOD = ("overlapped", "pipelined")
 SAFE_SHARE = 2 * MATERIAL_SHARE
 """A pair whose smaller class is busy for this share must not become immaterial."""
 
+_NO_LOSS = ("limits", "trust", "not-seen", "driver-model")
+"""Analyzers whose causes are no fault of the program's."""
 _PLAIN = re.compile(r"[^\s:\"\[\]]+")
 
 
@@ -217,7 +219,7 @@ def _cause_lines(
     name: str, runs: Sequence[Trace], options: Sequence[Options], attribute: str | None
 ) -> list[str]:
     """Return the expectation that no cause appears that no run has, of those looked for."""
-    limits = {cause for each in ("limits", "trust", "not-seen") for cause in causes_of(each)}
+    limits = {cause for each in _NO_LOSS for cause in causes_of(each)}
     causes = [cause for cause in CAUSES if cause not in limits]
     expected = [parse(f"no {cause} in {quoted(name)}", CAUSES) for cause in causes]
     outcomes = [

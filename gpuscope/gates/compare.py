@@ -210,7 +210,7 @@ def _add(side: _Side, trace: Trace, options: Options) -> None:
             samples.scopes.append(instance.scope)
             samples.runs.append(side.runs)
     _add_operations(side, trace, options)
-    causes = [analyzer for analyzer in ANALYZERS if analyzer.name not in {"overlap", "ranges"}]
+    causes = [analyzer for analyzer in ANALYZERS if causes_of(analyzer.name)]
     found = run_all(trace, causes, dataclasses.replace(options, by_path=False, ranges=()))
     side.blind |= {gone.analyzer for gone in found.abstained}
     _add_findings(side, found, processes)

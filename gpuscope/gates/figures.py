@@ -58,12 +58,12 @@ class Figure:
     @property
     def additive(self) -> bool:
         """Whether it grows with the number of instances, as times do and ratios do not."""
-        return self.kind in {TIME, SIZE} or self.name == "count"
+        return self.per_instance and (self.kind in {TIME, SIZE} or self.name == "count")
 
     @property
     def per_instance(self) -> bool:
         """Whether each instance of a range has it."""
-        return self.of is not None and self.kind != VERDICT
+        return self.of is not None and self.kind != VERDICT and self.name != "schedule_bound"
 
 
 def _exact(value: float | str | None, missing: str) -> Value:

@@ -34,11 +34,12 @@ COMPARISONS = (">=", "<=", "==", "!=", ">", "<")
 VERDICTS = ("overlapped", "pipelined", "partial", "serialized", "immaterial", "inconclusive")
 
 FINDINGS_OF: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("overlap", "ranges", "details", "links"), ()),
+    **dict.fromkeys(("overlap", "ranges", "links", "details", "schedule"), ()),
+    "driver-model": ("wddm-batching", "confidential-computing"),
     "limits": ("one-engine", "engine-saturated", "imbalance"),
-    "not-seen": ("graph-opaque", "other-thread"),
+    "not-seen": ("graph-opaque", "other-thread", "not-observable"),
     "same-stream": ("same-stream", "default-stream"),
-    "trust": ("lost-records", "coarse-clock", "time-sliced"),
+    "trust": ("lost-records", "coarse-clock", "time-sliced", "profiler-overhead", "perturbed"),
 }
 """Causes of the analyzers that do not have just one, named like the analyzer."""
 

@@ -33,7 +33,7 @@ from gpuscope.gates.figures import (
 from gpuscope.gates.grammar import Bound, Expectation, NoCause, ScopeName, causes_of
 from gpuscope.measures import LOST_SHARE, Context
 from gpuscope.model.gates import GateRow, Measurement, Verification
-from gpuscope.model.result import Analysis, InstanceResult, Scope
+from gpuscope.model.result import Analysis, Finding, InstanceResult, Scope
 from gpuscope.model.tables import PUSH_POP, Ranges
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Activities, matches, nesting
@@ -107,14 +107,16 @@ class _Judged:
         analyzers = [analyzer for analyzer in ANALYZERS if analyzer.name in wanted]
         return run_all(trace or self.trace, analyzers, options)
 
-    def _devices(self) -> Analysis:
-        return self._run(self.options, ("overlap", "links"))
+    def _devices(self, schedule: bool = False) -> Analysis:
+        return self._run(self.options, ("overlap", "links", *["schedule"] * schedule))
 
-    def _ranges(self, pattern: str, by_path: bool, instances: bool) -> Analysis:
+    def _ranges(
+        self, pattern: str, by_path: bool, instances: bool, schedule: bool = False
+    ) -> Analysis:
         options = dataclasses.replace(
             self.options, ranges=(pattern,), by_path=by_path, instances=instances
         )
-        return self._run(options, ("ranges",))
+        return self._run(options, ("ranges", *["schedule"] * schedule))
 
     def _findings(self, analyzer: str, pattern: str | None, by_path: bool) -> Analysis:
         """Run the analyzer with the ranges of a name, and what nests in them, as only ranges.
@@ -229,8 +231,9 @@ def _bound(bound: Bound, trace: _Judged, attribute: str | None) -> Iterable[Meas
 def _entries(bound: Bound, trace: _Judged) -> tuple[list[_Entry], str]:
     """Return the scopes that an expectation speaks of, or why there are none."""
     name = bound.scope
+    schedule = bound.figure.name == "schedule_bound"
     if name.pattern is None:
-        analysis = trace.devices()
+        analysis = trace.devices(schedule)
         entries = [
             _Entry(
                 None,
@@ -248,7 +251,7 @@ def _entries(bound: Bound, trace: _Judged) -> tuple[list[_Entry], str]:
         reason = "nothing ran on a GPU"
     else:
         instances = _is_statistic(bound)
-        analysis = trace.ranges(name.pattern, name.by_path, instances)
+        analysis = trace.ranges(name.pattern, name.by_path, instances, schedule)
         entries = [
             _Entry(
                 each.path or each.name,
@@ -477,8 +480,6 @@ def _no_cause(expectation: NoCause, trace: _Judged) -> Iterable[Measurement]:
     for analyzer in _analyzers(expectation.causes):
         analysis = trace.findings(analyzer.name, name.pattern, name.by_path)
         blind.extend(f"{a.analyzer} could not look: {a.reason}" for a in analysis.abstained)
-        # What makes a trace doubtful makes each of its ranges so.
-        everywhere = name.pattern is None or analyzer.name == "trust"
         found.extend(
             Measurement(
                 trace=trace.trace.path,
@@ -493,7 +494,7 @@ def _no_cause(expectation: NoCause, trace: _Judged) -> Iterable[Measurement]:
                 text=f"{finding.id}: {finding.claim}",
             )
             for finding in analysis.findings
-            if finding.id in expectation.causes and (everywhere or finding.range is not None)
+            if finding.id in expectation.causes and _is_in(finding, name)
         )
     found = [scope for scope in found if _meant(name, scope)]
     if found:
@@ -501,6 +502,11 @@ def _no_cause(expectation: NoCause, trace: _Judged) -> Iterable[Measurement]:
     if blind:
         return [dataclasses.replace(blank, text="; ".join(dict.fromkeys(blind)))]
     return [dataclasses.replace(blank, met=True, text="not found")]
+
+
+def _is_in(finding: Finding, name: ScopeName) -> bool:
+    """Whether a finding concerns the range; what concerns the whole trace concerns each range."""
+    return name.pattern is None or finding.range is not None or finding.process is None
 
 
 def _analyzers(causes: Sequence[str]) -> list[Analyzer]:

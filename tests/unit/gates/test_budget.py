@@ -100,13 +100,13 @@ def renamed(trace: Trace, old: str, new: str) -> Trace:
 def test_of_several_repetitions_the_worst_counts() -> None:
     runs = [pipeline(80), pipeline(70)]
 
-    (line,) = [line for line in expectations(runs) if "overlap" in line]
+    (line,) = [line for line in expectations(runs) if "overlap(" in line]
 
     assert line == "a: overlap(h2d, kernel) >= 65 %"
 
 
 def test_instances_that_scatter_widen_the_margin() -> None:
-    (line,) = [line for line in expectations([pipeline(80, 90, 65)]) if "overlap" in line]
+    (line,) = [line for line in expectations([pipeline(80, 90, 65)]) if "overlap(" in line]
     bound = parse(line, CAUSES)
 
     assert isinstance(bound, Bound)
