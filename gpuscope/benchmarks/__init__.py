@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 
-from gpuscope.benchmarks._harness import NOT_JUDGED, WRONG_DATA, Benchmark, Twin
+from gpuscope.benchmarks._harness import NOT_JUDGED, WRONG_DATA, Benchmark, Twin, quantity_row
 from gpuscope.benchmarks.graph import BENCHMARK as _GRAPH
 from gpuscope.benchmarks.host_bandwidth import BENCHMARK as _HOST_BANDWIDTH
 from gpuscope.benchmarks.hyperq import BENCHMARK as _HYPERQ
@@ -48,4 +48,12 @@ def find_benchmark(name: str) -> Benchmark:
     raise UsageError(f"there is no benchmark {name!r}: {hint}")
 
 
-__all__ = ["BENCHMARKS", "NOT_JUDGED", "WRONG_DATA", "Benchmark", "Twin", "find_benchmark"]
+__all__ = [
+    "BENCHMARKS",
+    "NOT_JUDGED",
+    "WRONG_DATA",
+    "Benchmark",
+    "Twin",
+    "find_benchmark",
+    "quantity_row",
+]

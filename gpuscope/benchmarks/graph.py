@@ -188,6 +188,7 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         expected=_expected(pipeline, twin),
         title=f"{options.chunks} chunks of {format_size(size_bytes)}, "
         f"{options.streams} streams, {work.steps} kernel steps",
+        baselines={"streamed": "sequential", "graph": "sequential"},
         lines=[
             *pipeline_lines(pipeline, both_ways, figures),
             f"issuing took the host {format_ns(figures['streamed_issue_ns'])} operation by "

@@ -453,6 +453,7 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         expected=_expected(steps, every, step_ns, copy_ns, overlapping=not pageable),
         title=f"{size} × {size} points ({format_size(4 * size * size)}), {steps} steps, "
         f"a snapshot every {every}",
+        baselines={"overlapped": "blocking"},
         lines=[
             f"a step takes {format_ns(step_ns)}, a snapshot {format_ns(copy_ns)}",
             f"speed-up {figures['speedup']:.2f}× of {figures['speedup_max']:.2f}× possible; "

@@ -201,6 +201,10 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         expected=_expected(pipeline, tiny_pipeline, twin),
         title=f"{options.cycles} cycles of {format_size(size_bytes)}, {options.streams} streams, "
         f"{matched.steps} kernel steps",
+        baselines={
+            "tiny-overlapped": "tiny-sequential",
+            "matched-overlapped": "matched-sequential",
+        },
         lines=[
             *pipeline_lines(pipeline, both_ways, figures),
             f"a cycle took {format_ns(cycle_ns)}; at least "

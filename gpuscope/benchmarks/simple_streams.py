@@ -222,6 +222,7 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         ],
         expected=_expected(pipeline, twin),
         title=f"{format_size(size_bytes)} in {options.slices} slices, {work.steps} kernel steps",
+        baselines={"streamed": "sequential"},
         lines=[
             f"kernel {format_ns(kernel_ns)}, copy out {format_ns(d2h_ns)} ({format_rate(rate)})",
             f"speed-up {figures['speedup']:.2f}× of {figures['speedup_max']:.2f}× possible",

@@ -246,6 +246,7 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         expected=_expected(pipeline, twin),
         title=f"{options.chunks} chunks of {format_size(size_bytes)}, "
         f"{options.streams} streams, {work.steps} kernel steps",
+        baselines={"streamed": "sequential"},
         lines=pipeline_lines(pipeline, both_ways, figures),
         notes=[*notes, *pipeline_remarks(figures, session.copy_engines)],
         cold=cold,

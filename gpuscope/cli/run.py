@@ -8,6 +8,8 @@ For example:
   gpuscope run --nsys streams --twin pageable     its variant that must not overlap
   gpuscope run --nsys streams --view              and open the page
   gpuscope run --untraced streams --chunks 16     only the times; --chunks is the benchmark's
+  gpuscope run streams --sweep kernel-ratio=0.1,0.5,1,2,10    times, table, CSV and plot
+  gpuscope run --nsys --all                       what this machine reaches, in one table
   gpuscope run --nsys -- python train.py          your program
   gpuscope run --nsys --capture nvtx:step@train -- python train.py    only its range `step`
 
@@ -54,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope run`."""
     parser.usage = (
         "gpuscope run [options] NAME [benchmark options]\n"
+        "       gpuscope run [options] --all\n"
         "       gpuscope run [options] -- COMMAND [ARGUMENT ...]"
     )
     _add_own_options(parser)
@@ -88,6 +91,18 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--timeout", type=_seconds, metavar="SECONDS", help="stop the program after this time"
+    )
+    many = parser.add_argument_group("many runs")
+    many.add_argument(
+        "--all", action="store_true", help="every benchmark for one GPU: its figures in one table"
+    )
+    many.add_argument(
+        "--sweep",
+        metavar="OPTION=V,V,...",
+        help="the times of the benchmark for each value of one of its options",
+    )
+    many.add_argument(
+        "--repeat", metavar="N", help="the times in N fresh processes: do they agree?"
     )
     where = parser.add_argument_group("where it goes")
     where.add_argument(
@@ -158,11 +173,16 @@ class _Outcome:
 
 def run(args: argparse.Namespace) -> int:
     """Record, analyze, judge, and print."""
-    request = _understand(args)
+    from gpuscope.cli import _many
     from gpuscope.recording import folder as folders
     from gpuscope.recording.display import Display
 
     display = Display()
+    if args.all:
+        return _all(args, display)
+    request = _understand(args)
+    if args.sweep or args.repeat:
+        return _many.run_series(args, request.benchmark, request.options, display)
     nsys = None if args.untraced else _choose_nsys(args, display)
     folder = folders.prepare(args.out, request.name, force=args.force)
     try:
@@ -180,6 +200,21 @@ def run(args: argparse.Namespace) -> int:
     if outcome.failure and outcome.exit_code != INTERRUPTED:
         raise outcome.failure
     return outcome.exit_code
+
+
+def _all(args: argparse.Namespace, display: Display) -> int:
+    """Run every benchmark that this machine can, each as `gpuscope run NAME` does."""
+    from gpuscope.cli import _many
+
+    nsys = None if args.untraced else _choose_nsys(args, display)
+
+    def run_one(name: str, folder: RunFolder) -> _Outcome:
+        request = _understand(argparse.Namespace(**{**vars(args), "target": [name]}))
+        outcome = _record(request, nsys, folder, display)
+        _save(request, outcome, nsys, folder)
+        return outcome
+
+    return _many.run_all(args, run_one, display)
 
 
 # ── understanding the command line ───────────────────────────────────────────────────────────────
@@ -252,7 +287,7 @@ def _command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, .
     if not command:
         msg = "no program follows --: gpuscope run --nsys -- COMMAND [ARGUMENT ...]"
         raise UsageError(msg)
-    for option in ("untraced", "twin", "reps"):
+    for option in ("untraced", "twin", "reps", "sweep", "repeat"):
         if getattr(args, option):
             msg = f"--{option} is for benchmarks; a program of yours is only recorded."
             raise UsageError(msg)
@@ -315,25 +350,14 @@ def _time(request: _Request, folder: RunFolder, display: Display, outcome: _Outc
         display=display,
         timeout_s=request.args.timeout,
     )
-    if done.ended.interrupted:
-        raise KeyboardInterrupt
-    if done.ended.timed_out:
-        msg = f"{request.name} was stopped: it ran longer than {request.args.timeout:g} s."
-        raise ProgramError(msg)
-    code = done.ended.code
-    if request.must_catch and code == 0:
-        msg = f"the data check let {request.args.twin} pass, which spoils the data on purpose."
-        raise GateError(msg)
-    if request.must_catch and code == 1 and (done.error or "").startswith(WRONG_DATA):
+    caught = done.ended.code == 1 and (done.error or "").startswith(WRONG_DATA)
+    if request.must_catch and caught:
         outcome.caught = done.error
         return
-    if code != 0 and done.error is None:
-        msg = f"{request.name} failed with exit code {code}; its own words are above."
-        raise ProgramError(msg)
-    if code != 0:
-        error = ProgramError(done.error)
-        error.exit_code = code
-        raise error
+    launch.raise_if_failed(done, request.name, request.args.timeout)
+    if request.must_catch:
+        msg = f"the data check let {request.args.twin} pass, which spoils the data on purpose."
+        raise GateError(msg)
     outcome.table = done.table
     outcome.untraced = read_result(folder.untraced)
     if not outcome.untraced["valid"]:
@@ -462,10 +486,7 @@ def _report(
 ) -> None:
     from gpuscope.model import codec
 
-    record = _run_record(request, outcome, nsys)
-    if outcome.analysis is not None:
-        folder.write_json(folder.analysis, codec.dumps(outcome.analysis))
-    folder.write_json(folder.run, codec.dumps(record))
+    record = _save(request, outcome, nsys, folder)
     if request.args.json:
         sys.stdout.write(codec.dumps({**record, "analysis": outcome.analysis}))
     elif outcome.analysis is not None:
@@ -479,9 +500,20 @@ def _report(
         print(f"{request.args.twin}: caught, as it must be ({outcome.caught})")
     else:
         print(outcome.table, end="")
-    here = Path.cwd()
-    shown_path = folder.path.relative_to(here) if folder.path.is_relative_to(here) else folder.path
-    display.say(f"Wrote {shown_path}")
+    display.say_wrote(folder.path)
+
+
+def _save(
+    request: _Request, outcome: _Outcome, nsys: Nsys | None, folder: RunFolder
+) -> dict[str, Any]:
+    """Write ``analysis.json`` and ``run.json``; return what is in the latter."""
+    from gpuscope.model import codec
+
+    record = _run_record(request, outcome, nsys)
+    if outcome.analysis is not None:
+        folder.write_json(folder.analysis, codec.dumps(outcome.analysis))
+    folder.write_json(folder.run, codec.dumps(record))
+    return record
 
 
 def _run_record(request: _Request, outcome: _Outcome, nsys: Nsys | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -55,6 +56,11 @@ class Display:
     def say(self, text: str) -> None:
         """Say a sentence of gpuscope's own."""
         self.console.print(f"gpuscope: {text}", markup=False)
+
+    def say_wrote(self, path: Path) -> None:
+        """Say where the files of a run are."""
+        here = Path.cwd()
+        self.say(f"Wrote {path.relative_to(here) if path.is_relative_to(here) else path}")
 
     def program_line(self, text: str) -> None:
         """Show a line of the program's output as it is, control sequences included."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuscope.errors import ProgramError
 from gpuscope.recording import process
 from gpuscope.recording.display import Display
 
@@ -67,3 +68,30 @@ def run_untraced(
             on_stop=lambda stage: display.say("stopping" if stage == 0 else "ending the benchmark"),
         )
     return Untraced(ended, "".join(f"{line}\n" for line in table), errors[-1] if errors else None)
+
+
+def raise_if_failed(done: Untraced, name: str, timeout_s: float | None) -> None:
+    """Raise what a benchmark that did not end well comes to.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        It was stopped by Ctrl-C.
+    ProgramError
+        It took longer than `timeout_s`, or failed: with its own sentence and exit code if it gave
+        them.
+    """
+    if done.ended.interrupted:
+        raise KeyboardInterrupt
+    if done.ended.timed_out:
+        msg = f"{name} was stopped: it ran longer than {timeout_s:g} s."
+        raise ProgramError(msg)
+    code = done.ended.code
+    if code == 0:
+        return
+    if done.error is None:
+        msg = f"{name} failed with exit code {code}; its own words are above."
+        raise ProgramError(msg)
+    error = ProgramError(done.error)
+    error.exit_code = code
+    raise error

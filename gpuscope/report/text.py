@@ -213,12 +213,13 @@ def render_run(
     render_analysis(analysis, console)
     if result is not None:
         _render_speed(result, analysis, console)
+        _render_quantities(result, console)
     if judgement is not None and judgement.rows:
         _render_judgement(judgement, console)
 
 
 def _render_speed(result: Mapping[str, Any], analysis: Analysis, console: Console) -> None:
-    """Print each pass: its untraced time, speed-up against the first, and what was reached."""
+    """Print each pass: its untraced time, speed-up against its baseline, what was reached."""
     from rich import box
     from rich.table import Table
 
@@ -226,10 +227,10 @@ def _render_speed(result: Mapping[str, Any], analysis: Analysis, console: Consol
     if not passes:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="untraced", title_justify="left")
-    table.add_column("pass")
+    table.add_column("pass", no_wrap=True)
     for name in ("median", "p10-p90", "speed-up", "measured on the trace", "reached"):
         table.add_column(name, justify="right")
-    baseline = next(iter(passes.values()))["median_ns"]
+    baselines = result.get("baselines") or {}
     for name, times in passes.items():
         scope = _scope_of(analysis, name)
         traced = "–" if scope is None else format_ns(scope.span_ns / max(1, _count(analysis, name)))
@@ -238,10 +239,31 @@ def _render_speed(result: Mapping[str, Any], analysis: Analysis, console: Consol
             name,
             format_ns(times["median_ns"]),
             f"{format_ns(times['p10_ns'])} – {format_ns(times['p90_ns'])}",
-            f"{baseline / times['median_ns']:.2f}×",
+            f"{passes[baselines[name]]['median_ns'] / times['median_ns']:.2f}×"
+            if name in baselines
+            else "–",
             traced,
             format_ratio(reached),
         )
+    console.print(table)
+
+
+def _render_quantities(result: Mapping[str, Any], console: Console) -> None:
+    """Print what of the benchmark the machine limits, and the share of it that was reached."""
+    from rich import box
+    from rich.table import Table
+
+    from gpuscope.benchmarks import quantity_row
+
+    if not result.get("quantities"):
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="of the machine", title_justify="left")
+    table.add_column("quantity")
+    for name in ("value", "limit", "reached"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("limit from")
+    for quantity in result["quantities"]:
+        table.add_row(*quantity_row(quantity))
     console.print(table)
 
 

@@ -245,13 +245,15 @@ class Session:
         quantities: Sequence[Quantity],
         expected: Sequence[Expected | ExpectedPeak],
         title: str,
+        baselines: Mapping[str, str] | None = None,
         lines: Sequence[str] = (),
         notes: Sequence[str] = (),
         cold: bool = False,
     ) -> Result:
         """Put the result together, with the machine, its faults, and the table for people.
 
-        `title` says in a few words what was done; `lines` stand below the tables. A `cold` run is
+        `title` says in a few words what was done; `baselines` names for a pass the one that its
+        speed-up is against; `lines` stand below the tables. A `cold` run is
         not void because the clock rose.
         """
         faults = [] if cold else measured.readings.faults()
@@ -272,6 +274,7 @@ class Session:
             repetitions=max(times.n for times in measured.passes.values()),
             warmup=measured.warmup,
             passes=measured.passes,
+            baselines=baselines or {},
             issued=measured.issued,
             stages=stages,
             figures=figures,

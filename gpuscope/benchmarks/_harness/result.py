@@ -73,10 +73,11 @@ class Quantity:
 class Result:
     """One run of one benchmark.
 
-    ``passes`` are the times of the measured ranges by name, ``issued`` the times that the host
-    took to issue them; ``stages`` (ns), ``figures`` and ``machine`` are the benchmark's own keys.
-    ``valid`` is False where the measurement must not be
-    used, and ``notes`` say why. ``table`` is the short text for people.
+    ``passes`` are the times of the measured ranges by name, ``baselines`` names for a pass the one
+    that its speed-up is against, ``issued`` are the times that the host took to issue them.
+    ``stages`` (ns), ``figures`` and ``machine`` are the benchmark's own keys. ``valid`` is False
+    where the measurement must not be used, and ``notes`` say why. ``table`` is the short text for
+    people.
     """
 
     benchmark: str
@@ -85,6 +86,7 @@ class Result:
     repetitions: int
     warmup: int
     passes: Mapping[str, Statistics]
+    baselines: Mapping[str, str]
     issued: Mapping[str, Statistics]
     stages: Mapping[str, int | None]
     figures: Mapping[str, float | None]

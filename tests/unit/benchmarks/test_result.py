@@ -28,6 +28,7 @@ def make_result(**changes: Any) -> Result:
         "repetitions": 2,
         "warmup": 5,
         "passes": {"streamed": Statistics.of([1_000_000, 3_000_000])},
+        "baselines": {"streamed": "sequential"},
         "issued": {"streamed": Statistics.of([7_000, 9_000])},
         "stages": {"h2d_ns": 5, "h2d_contended_ns": None},
         "figures": {"speedup": 2.0},
@@ -49,8 +50,8 @@ def test_the_file_holds_every_key_of_the_protocol(tmp_path: Path) -> None:
     write_result(make_result(), str(file))
     found = json.loads(file.read_text())
     assert list(found) == [
-        "benchmark", "twin", "options", "repetitions", "warmup", "passes", "issued", "stages",
-        "figures", "quantities", "expected", "machine", "notes", "valid",
+        "benchmark", "twin", "options", "repetitions", "warmup", "passes", "baselines", "issued",
+        "stages", "figures", "quantities", "expected", "machine", "notes", "valid",
     ]  # fmt: skip
     assert found["passes"]["streamed"] == {
         "times_ns": [1_000_000, 3_000_000],

@@ -1,0 +1,340 @@
+"""What `gpuscope run` does when it runs a benchmark more than once, or all of them."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import re
+import statistics
+import sys
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from gpuscope.errors import GateError, GpuscopeError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from rich.table import Table
+
+    from gpuscope.benchmarks import Benchmark
+    from gpuscope.model.result import Judgement
+    from gpuscope.recording.display import Display
+    from gpuscope.recording.folder import RunFolder
+
+REPEATABLE_RATIO = 0.15
+"""Medians of fresh processes further apart than this, over their median, do not agree."""
+
+Rows: TypeAlias = "Sequence[tuple[str, Mapping[str, Any]]]"
+"""Of each run its value of the option, or its number, and the benchmark's result."""
+
+
+class Outcome(Protocol):
+    """What came of one run among all."""
+
+    untraced: Mapping[str, Any] | None
+    judgement: Judgement | None
+    failure: GpuscopeError | None
+
+
+# ── one benchmark several times ──────────────────────────────────────────────────────────────────
+
+
+def run_series(
+    args: argparse.Namespace,
+    benchmark: Benchmark | None,
+    options: Sequence[str],
+    display: Display,
+) -> int:
+    """Run a benchmark for the times alone: once for each value, or in several fresh processes."""
+    if benchmark is None:
+        raise UsageError("--sweep and --repeat are for benchmarks: name one.")
+    if args.nsys or (args.sweep and args.repeat):
+        raise UsageError(
+            "--sweep and --repeat measure times: use one of them, and not with --nsys."
+        )
+    if args.twin and benchmark.twin(args.twin).wrong_data:
+        raise UsageError(f"{args.twin} ends without figures: there is nothing to compare.")
+    if args.sweep:
+        return _sweep(args, benchmark, options, display)
+    return _repeat(args, benchmark, options, display)
+
+
+def parse_sweep(text: str) -> tuple[str, tuple[str, ...]]:
+    """Read ``OPTION=V,V,...``: the name without dashes, and the values.
+
+    Raises
+    ------
+    UsageError
+        It is not of that form, names no two values, or one twice.
+    """
+    name, equals, rest = text.partition("=")
+    values = tuple(value.strip() for value in rest.split(","))
+    if not name.strip("-") or not equals or not all(values):
+        raise UsageError(f"--sweep {text!r} is not understood: write it like --sweep size=16M,64M.")
+    if len(values) < 2 or len(set(values)) < len(values):
+        raise UsageError(f"--sweep {text!r} must name two or more values, each once.")
+    return name.strip("-"), values
+
+
+def _sweep(
+    args: argparse.Namespace, benchmark: Benchmark, options: Sequence[str], display: Display
+) -> int:
+    from gpuscope.recording import folder as folders
+
+    option, values = parse_sweep(args.sweep)
+    for value in values:  # all of them before anything is run
+        _check_value(benchmark, option, value)
+    folder = folders.prepare(args.out, f"{benchmark.name}-sweep", force=args.force)
+    rows: list[tuple[str, Mapping[str, Any]]] = []
+    for value in values:
+        display.say(f"{option} {value}")
+        file = folder.path / f"{re.sub(r'[^0-9A-Za-z._-]', '_', value)}.json"
+        more = [*options, f"--{option}={value}"]
+        rows.append((value, _measure(args, benchmark, more, file, display)))
+    _write_series(folder, "sweep", option, benchmark, rows)
+    _write_plot(folder.path / "sweep.html", option, rows)
+    _show_series(args, folder, "sweep", lambda: _series_table(option, rows))
+    display.say_wrote(folder.path)
+    return 0
+
+
+def _check_value(benchmark: Benchmark, option: str, value: str) -> None:
+    """Let the benchmark's own parser look at a value of the option that is swept."""
+    parser = argparse.ArgumentParser(
+        prog=f"gpuscope run {benchmark.name}", add_help=False, allow_abbrev=False
+    )
+    benchmark.add_arguments(parser)
+    _, unknown = parser.parse_known_args([f"--{option}={value}"])
+    if unknown:
+        raise UsageError(
+            f"{benchmark.name} has no option --{option}: there are {benchmark.options}."
+        )
+
+
+def _repeat(
+    args: argparse.Namespace, benchmark: Benchmark, options: Sequence[str], display: Display
+) -> int:
+    from gpuscope.recording import folder as folders
+
+    if not args.repeat.isdecimal() or int(args.repeat) < 2:
+        raise UsageError(f"--repeat {args.repeat!r} is not a number of at least 2.")
+    folder = folders.prepare(args.out, f"{benchmark.name}-repeat", force=args.force)
+    rows: list[tuple[str, Mapping[str, Any]]] = []
+    first: Path | None = None
+    for number in range(1, int(args.repeat) + 1):
+        display.say(f"process {number} of {args.repeat}")
+        file = folder.path / f"{number}.json"
+        rows.append((str(number), _measure(args, benchmark, options, file, display, plan=first)))
+        first = first or file  # all do what the first was calibrated to
+    _write_series(folder, "repeat", "process", benchmark, rows)
+    spreads = _spreads([result for _, result in rows])
+    _show_series(args, folder, "repeat", lambda: _repeat_table(spreads))
+    display.say_wrote(folder.path)
+    far = [name for name, (_, _, _, ratio) in spreads.items() if ratio > REPEATABLE_RATIO]
+    if far:
+        raise GateError(
+            f"fresh processes do not agree: the medians of {', '.join(far)} are more than "
+            f"{REPEATABLE_RATIO:.0%} apart. Is something else using the machine?"
+        )
+    return 0
+
+
+def _measure(
+    args: argparse.Namespace,
+    benchmark: Benchmark,
+    options: Sequence[str],
+    file: Path,
+    display: Display,
+    plan: Path | None = None,
+) -> Mapping[str, Any]:
+    """Run the benchmark in a process of its own, and return its result."""
+    from gpuscope.recording import launch
+    from gpuscope.recording.folder import read_result
+
+    argv = launch.benchmark_argv(benchmark.name, options, file, plan)
+    done = launch.run_untraced(argv, display=display, timeout_s=args.timeout)
+    launch.raise_if_failed(done, benchmark.name, args.timeout)
+    result = read_result(file)
+    if not result["valid"]:
+        display.say("these times are void: " + "; ".join(result["notes"]))
+    return result
+
+
+def _spreads(results: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, int, int, float]]:
+    """Return for each pass the median, least and largest of the medians, and how far apart."""
+    spreads = {}
+    for name in results[0]["passes"]:
+        medians = [result["passes"][name]["median_ns"] for result in results]
+        middle = statistics.median(medians)
+        ratio = (max(medians) - min(medians)) / middle
+        spreads[name] = (middle, min(medians), max(medians), ratio)
+    return spreads
+
+
+# ── all benchmarks ───────────────────────────────────────────────────────────────────────────────
+
+
+def run_all(
+    args: argparse.Namespace, run_one: Callable[[str, RunFolder], Outcome], display: Display
+) -> int:
+    """Run every benchmark for one GPU, and print what the machine reached in one table.
+
+    One that fails does not keep the others from running; the first failure is raised at the end.
+    """
+    from gpuscope.benchmarks import BENCHMARKS
+    from gpuscope.model import codec
+    from gpuscope.recording import folder as folders
+
+    if args.target or args.sweep or args.repeat or args.twin:
+        raise UsageError("--all takes no name, no --twin, no --sweep and no --repeat.")
+    folder = folders.prepare(args.out, "all", force=args.force)
+    results: dict[str, Mapping[str, Any]] = {}
+    verdicts: dict[str, str] = {}
+    failures: list[GpuscopeError] = []
+    for benchmark in BENCHMARKS:
+        if benchmark.needs != "1 GPU":
+            continue
+        display.say(benchmark.name)
+        part = folders.prepare(folder.path / benchmark.name, benchmark.name, force=args.force)
+        try:
+            outcome = run_one(benchmark.name, part)
+        except GpuscopeError as error:
+            display.say(str(error))
+            failures.append(error)
+            verdicts[benchmark.name] = "failed"
+            continue
+        if outcome.failure:
+            failures.append(outcome.failure)
+        verdicts[benchmark.name] = _verdict(outcome)
+        if outcome.untraced is not None:
+            results[benchmark.name] = outcome.untraced
+    content = {
+        "schema_version": 1,
+        "verdicts": verdicts,
+        "quantities": {name: result["quantities"] for name, result in results.items()},
+        "machine": next((result["machine"] for result in results.values()), None),
+    }
+    file = folder.path / "all.json"
+    folder.write_json(file, codec.dumps(content))
+    _show_series(args, folder, "all", lambda: _all_table(results, verdicts))
+    display.say_wrote(folder.path)
+    if failures:
+        raise failures[0]
+    return 0
+
+
+def _verdict(outcome: Outcome) -> str:
+    """Say in a word or two how a run among all came out."""
+    if outcome.judgement is None:
+        return "failed" if outcome.failure else "not traced"
+    rows = outcome.judgement.rows
+    met = sum(row.met is True for row in rows)
+    return f"{met} of {len(rows)} as expected"
+
+
+# ── writing and showing ──────────────────────────────────────────────────────────────────────────
+
+
+def _write_series(
+    folder: RunFolder, name: str, option: str, benchmark: Benchmark, rows: Rows
+) -> None:
+    """Write NAME.json, all results whole, and NAME.csv, a line a run."""
+    from gpuscope.model import codec
+
+    content = {
+        "schema_version": 1,
+        "benchmark": benchmark.name,
+        "option": option,
+        "runs": [{"value": value, "result": result} for value, result in rows],
+    }
+    folder.write_json(folder.path / f"{name}.json", codec.dumps(content))
+    folder.write_json(folder.path / f"{name}.csv", series_csv(option, rows))
+
+
+def series_csv(option: str, rows: Rows) -> str:
+    """Return a line a run: the value, times of each pass, stages, and figures, with all digits."""
+    lines = []
+    for value, result in rows:
+        line: dict[str, Any] = {option: value, "valid": result["valid"]}
+        for name, times in result["passes"].items():
+            for key in ("median_ns", "p10_ns", "p90_ns"):
+                line[f"{name}_{key}"] = times[key]
+        lines.append({**line, **result["stages"], **result["figures"]})
+    keys = list(dict.fromkeys(key for line in lines for key in line))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, keys, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def _write_plot(path: Path, option: str, rows: Rows) -> None:
+    """Write the plot as a page of its own, which needs no network."""
+    from gpuscope.figures.palette import LIGHT
+    from gpuscope.figures.sweep import sweep_figure
+
+    sweep_figure(option, rows, LIGHT).write_html(path)
+
+
+def _show_series(
+    args: argparse.Namespace, folder: RunFolder, name: str, table: Callable[[], Table]
+) -> None:
+    """Print the table, or with --json the file of all results."""
+    from rich.console import Console
+
+    if args.json:
+        sys.stdout.write((folder.path / f"{name}.json").read_text(encoding="utf-8"))
+    else:
+        Console().print(table())
+
+
+def _make_table(title: str, *columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def _series_table(option: str, rows: Rows) -> Table:
+    from gpuscope.units import format_ns
+
+    passes = list(rows[0][1]["passes"])
+    table = _make_table("untraced", option, *passes, "speed-up", "possible", "kernel / copy")
+    for value, result in rows:
+        figures = result["figures"]
+        shown = [figures.get(key) for key in ("speedup", "speedup_max", "kernel_copy_ratio")]
+        table.add_row(
+            value,
+            *(format_ns(result["passes"][name]["median_ns"]) for name in passes),
+            *("–" if number is None else f"{number:.2f}" for number in shown),
+        )
+    return table
+
+
+def _repeat_table(spreads: Mapping[str, tuple[float, int, int, float]]) -> Table:
+    from gpuscope.units import format_ns, format_ratio
+
+    table = _make_table("medians of fresh processes", "pass", "median", "least", "largest", "apart")
+    for name, (middle, least, largest, ratio) in spreads.items():
+        times = (format_ns(each) for each in (middle, least, largest))
+        table.add_row(name, *times, format_ratio(ratio))
+    return table
+
+
+def _all_table(results: Mapping[str, Mapping[str, Any]], verdicts: Mapping[str, str]) -> Table:
+    from gpuscope.benchmarks import quantity_row
+
+    machine: Mapping[str, Any] = next((each["machine"] for each in results.values()), {})
+    title = f"{machine.get('gpu', 'no GPU')}, driver {machine.get('driver')}"
+    table = _make_table(title, "quantity", "value", "limit", "reached", "limit from")
+    for name, verdict in verdicts.items():
+        table.add_row(f"[bold]{name}[/bold]: {verdict}", "", "", "", "")
+        for quantity in results[name]["quantities"] if name in results else ():
+            label, *cells = quantity_row(quantity)
+            table.add_row(f"  {label}", *cells)
+    return table

@@ -1,0 +1,69 @@
+"""A benchmark's speed-up along a sweep of one of its options, beside what was possible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from gpuscope.figures.palette import Theme
+from gpuscope.units import NS_PER_MS
+
+RATIO_TITLE = "kernel time / copy time"
+
+
+def sweep_figure(option: str, rows: Sequence[tuple[str, Mapping[str, Any]]], theme: Theme) -> Any:
+    """Draw the results of a sweep over `option`, pairs of its value and the result.
+
+    Where the results differ in the ratio of kernel to copy time, that is the x axis, and else the
+    value. The y axis is the speed-up, or, of a benchmark without one, the time of each pass in ms.
+    """
+    figures = [result["figures"] for _, result in rows]
+    ratios = [each.get("kernel_copy_ratio") for each in figures]
+    by_ratio = None not in ratios and len(set(ratios)) > 1
+    order = sorted(range(len(rows)), key=lambda at: ratios[at]) if by_ratio else range(len(rows))
+    x = [ratios[at] if by_ratio else rows[at][0] for at in order]
+    labels = [f"{option} {rows[at][0]}" for at in order]
+    lines: dict[str, list[float | None]] = {}
+    if all(each.get("speedup") is not None for each in figures):
+        title = "speed-up"
+        lines["measured"] = [figures[at]["speedup"] for at in order]
+        if all(each.get("speedup_max") is not None for each in figures):
+            lines["possible"] = [figures[at]["speedup_max"] for at in order]
+    else:
+        title = "time (ms)"
+        for name in rows[0][1]["passes"]:
+            medians = [rows[at][1]["passes"][name]["median_ns"] for at in order]
+            lines[name] = [median / NS_PER_MS for median in medians]
+    figure = go.Figure()
+    for name, values in lines.items():
+        style: dict[str, Any] = {}
+        if name == "possible":
+            style = {"line": {"dash": "dot", "color": theme.muted}}
+        elif name == "measured":
+            style = {"line": {"color": theme.class_color("kernel")}}
+        figure.add_trace(
+            go.Scatter(
+                x=x,
+                y=values,
+                name=name,
+                mode="lines+markers",
+                text=labels,
+                hovertemplate="%{text}<br>%{y:.3g}<extra>%{fullData.name}</extra>",
+                **style,
+            )
+        )
+    figure.update_layout(
+        paper_bgcolor=theme.surface,
+        plot_bgcolor=theme.surface,
+        font={"color": theme.text},
+        title=f"{rows[0][1]['benchmark']} on {rows[0][1]['machine'].get('gpu', 'an unknown GPU')}",
+        xaxis={
+            "title": RATIO_TITLE if by_ratio else option,
+            "type": "log" if by_ratio else "category",
+            "gridcolor": theme.line,
+        },
+        yaxis={"title": title, "rangemode": "tozero", "gridcolor": theme.line},
+    )
+    return figure

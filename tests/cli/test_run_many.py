@@ -1,0 +1,255 @@
+"""`gpuscope run --sweep`, `--repeat` and `--all`, with a stand-in for the benchmark's process."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuscope.cli import _many, main
+from gpuscope.errors import UsageError
+from gpuscope.figures.palette import LIGHT
+from gpuscope.figures.sweep import RATIO_TITLE, sweep_figure
+from gpuscope.recording import launch
+
+STAND_IN = """\
+import json, sys
+name, *options = sys.argv[1:]
+words = [word for option in options for word in option.split("=", 1)]
+values = dict(zip(words[::2], words[1::2]))
+number = int(open({log!r}).read()) + 1
+open({log!r}, "w").write(str(number))
+if name == {failing!r}:
+    print("gpuscope: the GPU is on fire", file=sys.stderr)
+    sys.exit(1)
+ratio = float(values.get("--kernel-ratio", 1))
+median_ns = round(10_000_000 * {slowdowns!r}[number - 1])
+times = {{"p10_ns": 1, "p90_ns": 2, "min_ns": 1, "max_ns": 2, "mad_ns": 0, "n": 3}}
+result = {{
+    "benchmark": name, "twin": None, "options": {{"kernel_ratio": ratio}}, "repetitions": 3,
+    "warmup": 5,
+    "passes": {{"sequential": {{"median_ns": 20_000_000, **times}},
+               "streamed": {{"median_ns": median_ns, **times}}}},
+    "baselines": {{"streamed": "sequential"}}, "issued": {{}},
+    "stages": {{"kernel_ns": round(ratio * 1000)}},
+    "figures": {{"speedup": 1 + ratio, "speedup_max": 2 + ratio, "kernel_copy_ratio": ratio}},
+    "quantities": [{{"name": f"rate of {{name}}", "value": 50e9, "unit": "bytes/s",
+                     "limit": 62.5e9, "limit_source": "the link"}}],
+    "expected": [], "machine": {{"gpu": "a GPU", "driver": "1.2"}}, "notes": [],
+    "valid": ratio != 99,
+}}
+if not result["valid"]:
+    result["notes"] = ["the clock drifted"]
+json.dump({{**result, "plan": values.get("--plan")}}, open(values["--result"], "w"))
+print("the benchmark's table")
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Stand a script in for `python -m gpuscope.benchmarks`."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(failing: str = "", slowdowns: Sequence[float] = (1,) * 20) -> None:
+        log = tmp_path / "log"
+        log.write_text("0")
+        script = tmp_path / "benchmark.py"
+        script.write_text(
+            STAND_IN.format(log=str(log), failing=failing, slowdowns=tuple(slowdowns))
+        )
+
+        def argv(
+            name: str, options: Sequence[str], result: Path, plan: Path | None = None
+        ) -> list[str]:
+            return [sys.executable, str(script), *original(name, options, result, plan)[4:]]
+
+        monkeypatch.setattr(launch, "benchmark_argv", argv)
+
+    original = launch.benchmark_argv
+    make()
+    return make
+
+
+def folder() -> Path:
+    (found,) = Path("runs").iterdir()
+    return found
+
+
+def rows_of(file: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(file.read_text().splitlines()))
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_sweep_is_a_table_a_csv_and_a_plot(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "streams", "--sweep", "kernel-ratio=0.5,2", "--chunks", "4"]) == 0
+
+    out, err = capfd.readouterr()
+    words = [line.split() for line in out.splitlines()]
+    assert ["0.5", "20.0", "ms", "10.0", "ms", "1.50", "2.50", "0.50"] in words
+    assert ["2", "20.0", "ms", "10.0", "ms", "3.00", "4.00", "2.00"] in words
+    assert "gpuscope: kernel-ratio 0.5" in err
+    assert "Wrote runs/streams-sweep-" in err
+    names = {path.name for path in folder().iterdir()}
+    assert names == {"0.5.json", "2.json", "sweep.json", "sweep.csv", "sweep.html"}
+    first, second = rows_of(folder() / "sweep.csv")
+    assert (first["kernel-ratio"], first["streamed_median_ns"], first["speedup"]) == (
+        "0.5", "10000000", "1.5",
+    )  # fmt: skip
+    assert second["kernel_ns"] == "2000"
+    content = json.loads((folder() / "sweep.json").read_text())
+    assert [run["value"] for run in content["runs"]] == ["0.5", "2"]
+    page = (folder() / "sweep.html").read_text(encoding="utf-8")
+    assert "speed-up" in page
+    assert "src=" not in page.split("<body>")[0]  # it needs no network
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_times_that_are_void_are_said_and_marked(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "streams", "--sweep", "kernel-ratio=1,99"]) == 0
+    assert "void: the clock drifted" in capfd.readouterr().err
+    assert [row["valid"] for row in rows_of(folder() / "sweep.csv")] == ["True", "False"]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_json_of_a_sweep_is_all_of_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "streams", "--sweep", "kernel-ratio=1,2", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["option"] == "kernel-ratio"
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_repeated_processes_do_the_same_work_and_agree(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "streams", "--repeat", "3"]) == 0
+
+    out, err = capfd.readouterr()
+    assert "process 3 of 3" in err
+    assert "sequential   20.0 ms   20.0 ms   20.0 ms   0.0 %" in out
+    runs = json.loads((folder() / "repeat.json").read_text())["runs"]
+    plans = [run["result"]["plan"] for run in runs]
+    assert plans == [None, *[str((folder() / "1.json").absolute())] * 2]
+
+
+def test_processes_that_do_not_agree_end_with_4(
+    stand_in: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(slowdowns=(1, 1.1, 1.2))
+    assert main(["run", "streams", "--repeat", "3"]) == 4
+    out, err = capfd.readouterr()
+    assert "streamed     11.0 ms   10.0 ms   12.0 ms   18.2 %" in out
+    assert "the medians of streamed are more than 15% apart" in err
+
+
+def test_a_failure_ends_the_series_with_its_own_sentence(
+    stand_in: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(failing="streams")
+    assert main(["run", "streams", "--repeat", "3"]) == 1
+    assert "the GPU is on fire" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_all_benchmarks_in_one_table(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--untraced", "--all", "--reps", "3"]) == 0
+
+    out, _ = capfd.readouterr()
+    assert "a GPU, driver 1.2" in out
+    for name in ("streams", "hyperq", "host-bandwidth", "jacobi"):
+        assert f"rate of {name}" in out
+        assert (folder() / name / "run.json").exists()
+    assert "80.0 %" in out
+    content = json.loads((folder() / "all.json").read_text())
+    assert content["verdicts"]["graph"] == "not traced"
+    assert content["quantities"]["graph"][0]["value"] == 50e9
+
+
+def test_one_that_fails_does_not_keep_the_others_from_running(
+    stand_in: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(failing="hyperq")
+    assert main(["run", "--untraced", "--all"]) == 1
+    out, err = capfd.readouterr()
+    assert "the GPU is on fire" in err
+    assert "rate of jacobi" in out
+    assert json.loads((folder() / "all.json").read_text())["verdicts"]["hyperq"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["streams", "--sweep", "kernel-ratio"], "is not understood"),
+        (["streams", "--sweep", "=1,2"], "is not understood"),
+        (["streams", "--sweep", "kernel-ratio=1,,2"], "is not understood"),
+        (["streams", "--sweep", "kernel-ratio=1"], "two or more"),
+        (["streams", "--sweep", "kernel-ratio=1,1"], "two or more"),
+        (["streams", "--sweep", "colour=1,2"], "streams has no option --colour"),
+        (["streams", "--repeat", "1"], "at least 2"),
+        (["streams", "--repeat", "x"], "at least 2"),
+        (["streams", "--repeat", "2", "--sweep", "chunks=1,2"], "use one of them"),
+        (["streams", "--nsys", "--repeat", "2"], "not with --nsys"),
+        (["streams", "--repeat", "2", "--twin", "corrupt-element"], "ends without figures"),
+        (["--all", "streams"], "--all takes no name"),
+        (["--all", "--repeat", "2"], "--all takes no name"),
+        (["--sweep", "a=1,2", "--", "true"], "is for benchmarks"),
+    ],
+)
+@pytest.mark.usefixtures("stand_in")
+def test_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--untraced", *words]) == UsageError.exit_code
+    assert said in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_value_that_the_benchmark_refuses_ends_the_sweep_before_it_begins() -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "streams", "--sweep", "chunks=4,many"])
+    assert ended.value.code == UsageError.exit_code
+    assert not Path("runs").exists()
+
+
+def make_result(**figures: float | None) -> dict[str, Any]:
+    return {
+        "benchmark": "b",
+        "machine": {},
+        "valid": True,
+        "stages": {},
+        "figures": figures,
+        "passes": {"one": {"median_ns": 3_000_000, "p10_ns": 1, "p90_ns": 2}},
+    }
+
+
+def test_the_plot_is_over_the_ratio_in_its_order() -> None:
+    rows = [
+        (value, make_result(speedup=x + 1, speedup_max=x + 2, kernel_copy_ratio=x))
+        for value, x in (("many", 4.0), ("few", 0.5))
+    ]
+    figure = sweep_figure("steps", rows, LIGHT)
+    measured, possible = figure.data
+    assert (list(measured.x), list(measured.y), list(possible.y)) == ([0.5, 4], [1.5, 5], [2.5, 6])
+    assert list(measured.text) == ["steps few", "steps many"]
+    assert figure.layout.xaxis.title.text == RATIO_TITLE
+
+
+def test_the_plot_of_what_has_no_ratio_is_over_the_values() -> None:
+    rows = [(value, make_result(speedup=float(value))) for value in ("8", "1")]
+    (measured,) = sweep_figure("connections", rows, LIGHT).data
+    assert (list(measured.x), list(measured.y)) == (["8", "1"], [8, 1])
+
+
+def test_the_plot_of_what_has_no_speedup_shows_times() -> None:
+    rows = [(value, make_result()) for value in ("1M", "2M")]
+    figure = sweep_figure("size", rows, LIGHT)
+    assert (figure.data[0].name, list(figure.data[0].y)) == ("one", [3, 3])
+    assert figure.layout.yaxis.title.text == "time (ms)"
+
+
+def test_a_csv_line_has_every_key_of_all_runs() -> None:
+    rows = [("1", make_result(a=1.0)), ("2", make_result(b=None))]
+    head, first, second = _many.series_csv("n", rows).splitlines()
+    assert head == "n,valid,one_median_ns,one_p10_ns,one_p90_ns,a,b"
+    assert first == "1,True,3000000,1,2,1.0,"
+    assert second == "2,True,3000000,1,2,,"
