@@ -65,6 +65,7 @@ def _measure(
 
 ANALYZER = Analyzer(
     name="details",
+    lane="figures",
     summary="idle gaps, streams, engines, copy rates, and what sharing cost the operations",
     needs=("operations",),
     uses=("api", "ranges", "kernel_configs"),

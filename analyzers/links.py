@@ -50,5 +50,6 @@ ANALYZER = Analyzer(
     name="links",
     summary="copies between devices by direction, and whether both directions overlap",
     needs=("operations",),
+    lane="figures",
     run=run,
 )

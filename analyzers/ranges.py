@@ -52,6 +52,7 @@ ANALYZER = Analyzer(
     summary="the same for every NVTX range, over its instances, and each instance",
     needs=("operations", "api", "ranges"),
     uses=("mpi",),
+    lane="figures",
     run=run,
 )
 

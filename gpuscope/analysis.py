@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,9 @@ import numpy.typing as npt
 from gpuscope.model.result import Abstention, Analysis, Finding, Result, Scope, TraceSummary
 from gpuscope.model.trace import Trace
 from gpuscope.progress import Progress, silent
+
+LARGE_OPERATIONS = 200_000
+"""From this many operations on, the lanes of analyzers run at the same time."""
 
 RatioLimits = Mapping[tuple[str, str, str], float | None]
 """(range, a, b), a < b, to the largest overlap ratio the schedule allows; None: not judged."""
@@ -59,6 +64,8 @@ class Analyzer:
     run: Callable[[Trace, Options], Result]
     uses: tuple[str, ...] = ()
     """Names of the tables that it also looks at where the trace has them."""
+    lane: str = "causes"
+    """Analyzers of one lane run one after the other, and share what they find out on the way."""
     completes: tuple[str, ...] = ()
     """Names of the analyzers whose scopes it adds figures to: these run with it."""
 
@@ -104,6 +111,11 @@ def _marked(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
+def _run(trace: Trace, analyzer: Analyzer, options: Options) -> Result | Abstention:
+    reason = missing_tables(analyzer, trace)
+    return analyzer.run(trace, options) if reason is None else Abstention(analyzer.name, reason)
+
+
 def run_all(
     trace: Trace,
     analyzers: Sequence[Analyzer],
@@ -114,15 +126,26 @@ def run_all(
 
     Findings are ordered by what they would save, the unknown last.
     """
-    results = []
-    abstained = []
+    lanes: dict[str, list[int]] = {}
     for number, analyzer in enumerate(analyzers):
-        progress("analyzing", number, len(analyzers))
-        reason = missing_tables(analyzer, trace)
-        if reason is None:
-            results.append(analyzer.run(trace, options))
-        else:
-            abstained.append(Abstention(analyzer.name, reason))
+        lanes.setdefault(analyzer.lane, []).append(number)
+    finished: list[int] = []
+
+    def work(numbers: Sequence[int]) -> list[tuple[int, Result | Abstention]]:
+        outcomes = []
+        for number in numbers:
+            progress("analyzing", len(finished), len(analyzers))
+            outcomes.append((number, _run(trace, analyzers[number], options)))
+            finished.append(number)
+        return outcomes
+
+    # NumPy lets other threads work while it does; small traces are done before these start.
+    large = trace.operations is not None and len(trace.operations) >= LARGE_OPERATIONS
+    with ThreadPoolExecutor() as pool:
+        done = [*(pool.map if large else map)(work, lanes.values())]
+    outcomes = [outcome for _, outcome in sorted(chain.from_iterable(done), key=itemgetter(0))]
+    results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
+    abstained = [outcome for outcome in outcomes if isinstance(outcome, Abstention)]
     found = [finding for result in results for finding in result.findings]
     findings = sorted(
         _marked(found),

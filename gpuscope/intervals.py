@@ -164,8 +164,11 @@ class Axis:
         return cls(begin - earliest, begin)
 
     def group_at(self, position: Int64) -> Int64:
-        """Return the group in which each position lies; positions must be on the axis."""
-        return np.searchsorted(self.begin, position, side="right") - 1
+        """Return the group in which each position lies; positions are sorted and on the axis."""
+        if not len(self.begin):
+            return np.zeros(len(position), np.int64)
+        first = np.searchsorted(position, self.begin)
+        return np.repeat(np.arange(len(first)), np.diff(np.append(first, len(position))))
 
 
 def sum_by(values: npt.NDArray[Any], group: npt.NDArray[Any], count: int) -> Int64:

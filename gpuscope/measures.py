@@ -204,9 +204,8 @@ class Totals:
         self.streams_ns: dict[int, Int64] = {}
         self.peak = zeros(n, np.int64)
         self.first_start = np.full(n, _FAR)
-        self._streams: list[Int64] = []
+        self._streams = np.zeros((n * c, len(context.trace.streams)), np.bool_)
         self._groups: list[Int64] = []
-        self._stream_sets: dict[tuple[int, int], int] | None = None
         self._instances: dict[int, Int64] | None = None
         self._limits = self._limit_table()
 
@@ -379,8 +378,7 @@ class Totals:
 
     def _note_streams(self, entry_class: Int64, stream: npt.NDArray[np.int32]) -> None:
         real = stream >= 0
-        width = len(self.context.trace.streams) + 1
-        self._streams.append(np.unique(entry_class[real] * width + stream[real]))
+        self._streams[entry_class[real], stream[real]] = True
 
     def _class_peak(self, i: int, start: Int64, end: Int64, entry: Int64) -> None:
         if not len(start):
@@ -527,17 +525,6 @@ class Totals:
             outliers=tuple(np.flatnonzero(far).tolist()),
         )
 
-    def _stream_count(self, number: int, i: int) -> int:
-        if self._stream_sets is None:
-            keys = np.unique(np.concatenate(self._streams)) if self._streams else np.empty(0)
-            width = len(self.context.trace.streams) + 1
-            slots, counts = np.unique(keys // width, return_counts=True)
-            c = len(self.context.codes)
-            self._stream_sets = {
-                divmod(int(slot), c): int(count) for slot, count in zip(slots, counts, strict=True)
-            }
-        return self._stream_sets.get((number, i), 0)
-
     def scope(self, number: int) -> Scope:
         """Return all figures of an entry."""
         names = self.context.names
@@ -626,7 +613,7 @@ class Totals:
             busy_ns=busy,
             exposed_ns=exposed,
             bytes=int(self.bytes[number, i]),
-            streams=self._stream_count(number, i),
+            streams=int(self._streams[number * len(self.context.codes) + i].sum()),
             **transfer,
         )
 
