@@ -66,10 +66,8 @@ def _rule(case: Case, region: Region, calls: Callable[[int], Calls]) -> Finding 
     if not region.meant_to_overlap:
         return None
     held = case.held_by(case.late(region), calls)
-    saving = min(held.held_ns, region.potential_ns)
-    if len(held.calls) < MIN_REPEATS * region.instances:
-        return None
-    if saving < MIN_SAVING_SHARE * region.span_ns:
+    saving = case.at_stake(region, held, repeats=MIN_REPEATS, share=MIN_SAVING_SHARE)
+    if saving is None:
         return None
     evidence = case.held_evidence(held)
     names = names_of(evidence["calls"])

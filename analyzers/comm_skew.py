@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import USES, Case, Region
-from gpuscope.intervals import length, subtract, union
+from gpuscope.intervals import length, subtract, sum_by, union
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Abstention, Finding, Result
 from gpuscope.model.trace import Trace
@@ -34,10 +34,21 @@ def run(trace: Trace, options: Options) -> Result:
         reason = "how long messages waited is known only with the reports of all ranks together"
         return Result(abstained=(Abstention("comm-skew", reason),))
     case = Case.of(trace, options)
-    return Result(findings=case.search(lambda region: _rule(case, transfer, region)))
+    late = options.late_rank
+    return Result(findings=case.search(lambda region: _rule(case, transfer, late, region)))
 
 
-def _rule(case: Case, transfer: Int64, region: Region) -> Finding | None:
+def _waited_for(late: Int64 | None, wait: Int64) -> dict[str, int]:
+    """Return how long the messages waited for each rank that arrived last, the worst first."""
+    if late is None:
+        return {}
+    ranks, at = np.unique(late, return_inverse=True)
+    waited = sum_by(wait, at, len(ranks))
+    order = np.argsort(-waited, kind="stable")
+    return {f"rank {ranks[i]}": int(waited[i]) for i in order.tolist() if waited[i]}
+
+
+def _rule(case: Case, transfer: Int64, late: Int64 | None, region: Region) -> Finding | None:
     ops = case.ops
     comm = region.rows[region.op_class == CODE["comm"]]
     comm = comm[transfer[comm] >= 0]
@@ -53,6 +64,7 @@ def _rule(case: Case, transfer: Int64, region: Region) -> Finding | None:
             union(ops.start_ns[kernels], ops.end_ns[kernels]),
         )
     )
+    ranks = _waited_for(None if late is None else late[comm], wait)
     matters = exposed >= MIN_SPAN_SHARE * region.span_ns
     return case.finding(
         region,
@@ -61,19 +73,20 @@ def _rule(case: Case, transfer: Int64, region: Region) -> Finding | None:
         claim=(
             f"{format_ns(total)} of {format_ns(work)} in {len(comm)} communication kernels "
             f"({format_ratio(total / work)}) are waiting for other ranks, {format_ns(exposed)} of "
-            "it under no kernel"
+            "it under no kernel" + (f"; mostly for {next(iter(ranks))}" if ranks else "")
         ),
         mechanism="the same message took another rank less time: that one arrived later",
         removable="unknown",
         advice=(
-            "balance the ranks: the late one is the one whose report shows no such waiting; see "
-            "what it did before the message"
+            f"balance the ranks: see what {next(iter(ranks), 'the late one')} did before these "
+            "messages, in its own report"
         ),
         evidence={
             "count": len(comm),
             "wait_ns": total,
             "exposed_wait_ns": exposed,
             "transfer_ns": work - total,
+            "waited_for_ns": ranks,
             "examples": case.operation_examples(comm, wait),
         },
         saving_ns=exposed if matters else None,

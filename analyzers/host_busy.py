@@ -1,7 +1,7 @@
 """A busy host: the GPU is idle while the launching thread is in no CUDA or MPI call.
 
-The time goes to the program itself: an interpreter, a data loader, a compiler, waiting for input.
-Short gaps between calls belong to launching and are left out.
+The time goes to the program itself: an interpreter, a data loader, waiting for input. Short gaps
+between calls belong to launching and are left out; compiling is told by `jit-autotune`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
     if region.class_count.get("kernel", 0) < MIN_KERNELS * region.instances:
         return None
     windows = case.idle(region)
+    windows = windows.take(~case.compiling(windows))
     thread, start, end = case.without_calls(windows)
     kept = end - start >= MIN_PIECE_NS
     thread, start, end = thread[kept], start[kept], end[kept]

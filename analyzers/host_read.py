@@ -9,29 +9,22 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.cases import USES, Case, Region
-from gpuscope.model.classes import CODE
+from gpuscope.cases import USES, Case, Region, Windows
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
 from gpuscope.waits import Bool
 
-MAX_READ_BYTES = 64 * 1024
-"""A copy to the host up to this size is a read of a result."""
 MIN_REPEATS = 3
 """Reads an instance with the GPU idle behind them: a last result is read once."""
-MIN_IDLE_SHARE = 0.02
+MIN_IDLE_SHARE = 0.01
 """Share of the region's span that the GPU must be idle behind reads."""
 
 
 def run(trace: Trace, options: Options) -> Result:
     """Look for blocking reads with the GPU idle after them."""
     case = Case.of(trace, options)
-    ops = case.ops
-    reads = (ops.op_class == CODE["d2h"]) & (ops.size_bytes <= MAX_READ_BYTES) & (ops.launch >= 0)
-    rows = np.flatnonzero(reads)
-    blocking = case.call_kind[ops.launch[rows]] == case.kind_code("copy")
-    reads[rows] = blocking | case.blocking_copies[rows]
+    reads, _ = case.reads
     if not reads.any():
         return Result()
     return Result(findings=case.search(lambda region: _rule(case, reads, region)))
@@ -40,6 +33,7 @@ def run(trace: Trace, options: Options) -> Result:
 def _rule(case: Case, reads: Bool, region: Region) -> Finding | None:
     ops = case.ops
     idle = case.idle(region)
+    idle = idle.take(~_in_mpi(case, idle))
     # The read that ended last before the GPU fell idle, if it is what ended there.
     ends = np.flatnonzero(reads & (ops.device == region.device))
     ends = ends[np.argsort(ops.end_ns[ends], kind="stable")]
@@ -75,6 +69,21 @@ def _rule(case: Case, reads: Bool, region: Region) -> Finding | None:
         },
         saving_ns=total,
     )
+
+
+def _in_mpi(case: Case, idle: Windows) -> Bool:
+    """Return which windows hold an MPI call of their thread: what was copied out is a message."""
+    inside = np.zeros(len(idle.operation), np.bool_)
+    mpi = case.trace.mpi
+    if mpi is None:
+        return inside
+    thread = case.launch_thread[idle.operation]
+    for number in np.unique(mpi.thread).tolist():
+        times = mpi.start_ns[mpi.thread == number]
+        mine = np.flatnonzero(thread == number)
+        low = np.searchsorted(times, idle.start_ns[mine])
+        inside[mine] = np.searchsorted(times, idle.end_ns[mine]) > low
+    return inside
 
 
 ANALYZER = Analyzer(

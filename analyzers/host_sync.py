@@ -36,7 +36,7 @@ def run(trace: Trace, options: Options) -> Result:
 
 
 def _waits_between_work(case: Case, thread: int) -> Calls:
-    """Return a thread's waits but those that end a phase of one kind of work."""
+    """Return a thread's waits but those that end a phase of one kind of work, or read a result."""
     waits = case.calls_of(("wait", "poll"), thread)
     mine = np.flatnonzero(case.launch_thread == thread)
     if not len(waits.rows) or not len(mine):
@@ -51,7 +51,8 @@ def _waits_between_work(case: Case, thread: int) -> Calls:
     some = np.maximum.accumulate(np.where(until > since, np.arange(len(until)), 0))
     until, since = until[some], since[some]
     alike = changes[until] == changes[np.minimum(since + 1, until)]
-    kept = np.flatnonzero(~(alike & (until - since >= 2)))
+    for_a_read = np.isin(waits.rows, case.reads[1])
+    kept = np.flatnonzero(~(alike & (until - since >= 2)) & ~for_a_read)
     return Calls(waits.rows[kept], waits.start_ns[kept], waits.end_ns[kept])
 
 
@@ -59,11 +60,9 @@ def _rule(case: Case, region: Region, calls: Callable[[int], Calls]) -> Finding 
     if not region.meant_to_overlap or region.potential_ns < MIN_SAVING_SHARE * region.span_ns:
         return None
     held = case.held_by(case.late(region), calls)
-    saving = min(held.held_ns, region.potential_ns)
     repeats = MIN_REPEATS if region.name is not None else MIN_REPEATS_WITHOUT_RANGE
-    if len(held.calls) < repeats * region.instances:
-        return None
-    if saving < MIN_SAVING_SHARE * region.span_ns:
+    saving = case.at_stake(region, held, repeats=repeats, share=MIN_SAVING_SHARE)
+    if saving is None:
         return None
     evidence = case.held_evidence(held)
     names = names_of(evidence["calls"])

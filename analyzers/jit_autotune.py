@@ -6,8 +6,6 @@ as cuModuleLoadData in the idle time, or the first call that ever launched the k
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
@@ -16,51 +14,30 @@ from gpuscope.intervals import length, union
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import Int64, call_name
 
-CALLS = re.compile(r"cu(da)?(Module|Library)Load\w*|cuLinkCreate|cuLinkComplete")
-"""Calls that take finished code."""
-MIN_PIECE_NS = 1_000_000
-"""A shorter stretch is no compilation: loading alone takes tens of microseconds."""
 MIN_SPAN_SHARE = 0.01
 """Share of the region's span that such stretches must take."""
 
 
 def run(trace: Trace, options: Options) -> Result:
     """Look for idle time of the GPU that ends with code being loaded."""
-    names = [i for i, text in enumerate(trace.strings) if CALLS.fullmatch(call_name(text))]
-    if trace.api is None or not names:
-        return Result()
-    loads = np.flatnonzero(np.isin(trace.api.name, names))
-    if not len(loads):
-        return Result()
     case = Case.of(trace, options)
-    return Result(findings=case.search(lambda region: _rule(case, loads, region)))
+    if not len(case.code_loads):
+        return Result()
+    return Result(findings=case.search(lambda region: _rule(case, region)))
 
 
-def _rule(case: Case, loads: Int64, region: Region) -> Finding | None:
+def _rule(case: Case, region: Region) -> Finding | None:
     windows = case.idle(region)
-    long = windows.end_ns - windows.start_ns >= MIN_PIECE_NS
-    start, end = windows.start_ns[long], windows.end_ns[long]
-    thread = case.launch_thread[windows.operation[long]]
-    loading = np.zeros(len(start), np.bool_)
-    loaded: list[Int64] = []
-    for number in np.unique(thread).tolist():
-        mine = loads[case.api.thread[loads] == number]
-        of_thread = np.flatnonzero(thread == number)
-        low = np.searchsorted(case.api.start_ns[mine], start[of_thread])
-        high = np.searchsorted(case.api.start_ns[mine], end[of_thread])
-        loading[of_thread] = high > low
-        inside = np.zeros(len(mine) + 1, np.int64)
-        np.add.at(inside, low, 1)
-        np.add.at(inside, high, -1)
-        loaded.append(mine[np.cumsum(inside)[:-1] > 0])
-    total = length(union(start[loading], end[loading]))
+    took = np.flatnonzero(case.compiling(windows))
+    start, end = windows.start_ns[took], windows.end_ns[took]
+    stretches = union(start, end)
+    total = length(stretches)
     if not total or total < MIN_SPAN_SHARE * region.span_ns:
         return None
-    calls = np.concatenate(loaded)
-    took = np.flatnonzero(loading)
-    worst = took[np.lexsort((start[took], start[took] - end[took]))][:EXAMPLES].tolist()
+    at = np.searchsorted(stretches[0], case.api.start_ns[case.code_loads], side="right") - 1
+    inside = (at >= 0) & (case.api.start_ns[case.code_loads] < stretches[1][np.maximum(at, 0)])
+    worst = np.lexsort((start, start - end))[:EXAMPLES].tolist()
     return case.finding(
         region,
         id="jit-autotune",
@@ -75,7 +52,7 @@ def _rule(case: Case, loads: Int64, region: Region) -> Finding | None:
         evidence={
             "count": len(took),
             "held_ns": total,
-            "calls": case.calls_evidence(calls),
+            "calls": case.calls_evidence(case.code_loads[inside]),
             "examples": [
                 {"start_ns": int(start[i]), "held_ns": int(end[i] - start[i])} for i in worst
             ],

@@ -35,8 +35,6 @@ def run(trace: Trace, options: Options) -> Result:
     case = Case.of(trace, options)
     unseen = _not_observable(trace)
     graphs = case.search(lambda region: _graphs(case, region))
-    if options.attribute == "process":
-        return Result(findings=(*unseen, *graphs))
     threads = (_other_threads(case, region) for region in (*case.levels, ())[0])
     return Result(findings=(*unseen, *graphs, *(finding for finding in threads if finding)))
 
@@ -95,7 +93,7 @@ def _graphs(case: Case, region: Region) -> Finding | None:
 
 def _other_threads(case: Case, region: Region) -> Finding | None:
     """Compare a range's own operations with what others launched in its windows."""
-    if region.name is None:
+    if region.name is None or case.by_process(region.level):
         return None
     starts, ends, thread = case.windows_of(region)
     mine = (case.ops.device == region.device) & (case.waits.call_start_ns >= 0)

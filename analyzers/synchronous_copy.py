@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.cases import COPY_CODES, USES, Case, Region, names_of
+from gpuscope.cases import COPY_CODES, MAX_READ_BYTES, USES, Case, Region, names_of
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import PAGEABLE
@@ -18,8 +18,6 @@ from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
 from gpuscope.waits import Bool
 
-MAX_READ_BYTES = 64 * 1024
-"""Copies to the host up to this size are reads of results, not part of a pipeline."""
 MIN_REPEATS = 2
 """Copies an instance that hold up work: one is no pattern."""
 MIN_SAVING_SHARE = 0.05
@@ -44,10 +42,8 @@ def _rule(case: Case, copies: Bool, region: Region) -> Finding | None:
         return None
     mine = region.rows[copies[region.rows]]
     held = case.held_by(case.late(region), lambda thread: case.launching_calls(mine, thread))
-    saving = min(held.held_ns, region.potential_ns)
-    if len(held.calls) < MIN_REPEATS * region.instances:
-        return None
-    if saving < MIN_SAVING_SHARE * region.span_ns:
+    saving = case.at_stake(region, held, repeats=MIN_REPEATS, share=MIN_SAVING_SHARE)
+    if saving is None:
         return None
     evidence = case.held_evidence(held)
     names = names_of(evidence["calls"])

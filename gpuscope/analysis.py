@@ -47,6 +47,8 @@ class Options:
     ratio_limits: RatioLimits = field(default_factory=dict)
     transfer_ns: npt.NDArray[np.int64] | None = None
     """Of each operation, the time that its data took as learnt from the other ranks' traces."""
+    late_rank: npt.NDArray[np.int64] | None = None
+    """Of each operation, the rank that arrived last at its message; -1 where that is unknown."""
     perturbed: Mapping[str, float] = field(default_factory=dict)
     """Passes that took far longer or less under the profiler, and by what ratio (0.25: longer)."""
 

@@ -155,13 +155,16 @@ def analyze_together(
     progress: Progress = silent,
 ) -> Analyses:
     """Analyze the traces of one run: what one rank waited for, the others' traces say."""
-    transfers = communication.transfer_times(traces)
+    transfers, late = communication.transfer_times(traces), communication.late_ranks(traces)
     return Analyses(
         tuple(
             analyze_trace(
-                trace, dataclasses.replace(each, transfer_ns=transfer), analyzers, progress
+                trace,
+                dataclasses.replace(each, transfer_ns=transfer, late_rank=rank),
+                analyzers,
+                progress,
             )
-            for trace, each, transfer in zip(traces, options, transfers, strict=True)
+            for trace, each, transfer, rank in zip(traces, options, transfers, late, strict=True)
         )
     )
 
@@ -223,10 +226,10 @@ def propose_budget(
 
 def _options(paths: Sequence[Path], traces: Sequence[Trace]) -> list[Options]:
     """Return what is known of the traces of one run beside them: limits and transfer times."""
-    transfers = communication.transfer_times(traces)
+    transfers, late = communication.transfer_times(traces), communication.late_ranks(traces)
     return [
-        Options(ratio_limits=run_limits(path), transfer_ns=transfer)
-        for path, transfer in zip(paths, transfers, strict=True)
+        Options(ratio_limits=run_limits(path), transfer_ns=transfer, late_rank=rank)
+        for path, transfer, rank in zip(paths, transfers, late, strict=True)
     ]
 
 

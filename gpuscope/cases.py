@@ -32,9 +32,9 @@ from gpuscope.intervals import (
 )
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
 from gpuscope.model.result import Finding
-from gpuscope.model.tables import PUSH_POP, ApiCalls, Operations
+from gpuscope.model.tables import START_END, ApiCalls, Operations, Ranges
 from gpuscope.model.trace import Trace
-from gpuscope.scopes import matches, nesting
+from gpuscope.scopes import Paths, matches, nesting
 from gpuscope.waits import REASON, Bool, Int32, Int64, UInt8, Waits, call_name, sorted_by
 
 SMALL_REGION_SHARE = 0.01
@@ -43,6 +43,8 @@ USES = ("ranges", "mpi", "syncs", "event_records", "kernel_configs")
 """Tables that a case looks at where the trace has them, for `Analyzer.uses`."""
 LEVELS = 3
 """How deep ranges are looked into: the outermost, and two levels of ranges inside them."""
+NARROW_SHARE = 0.80
+"""Ranges inside another are named instead of it if they account for this share of its time."""
 EXAMPLES = 3
 """How many of the worst cases a finding shows."""
 BLOCKING_SHARE = 0.80
@@ -51,6 +53,12 @@ PROMPT_NS = 50_000
 """A launch that follows a call within this time followed at once, also in an interpreter."""
 MAX_POLL_GAP_NS = 100_000
 """Queries of a stream or event that follow each other within this time are one wait."""
+MAX_READ_BYTES = 64 * 1024
+"""A copy to the host up to this size is a read of a result, not part of a pipeline."""
+CODE_LOADS = re.compile(r"cu(da)?(Module|Library)Load\w*|cuLinkCreate|cuLinkComplete")
+"""Calls that load finished code."""
+MIN_COMPILING_NS = 1_000_000
+"""A shorter stretch is no compilation: loading alone takes tens of microseconds."""
 MIN_KEPT_BACK_NS = 50_000
 """A driver that sends launches at once lets an idle GPU begin within a tenth of this time."""
 MIN_BURSTS = 10
@@ -121,6 +129,10 @@ class Windows:
     start_ns: Int64
     end_ns: Int64
 
+    def take(self, rows: Bool) -> Windows:
+        """Return some of the windows."""
+        return Windows(self.operation[rows], self.start_ns[rows], self.end_ns[rows])
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -162,6 +174,8 @@ class Region:
     first: Int64
     ops: Operations
     single_engine: bool
+    device_busy: Callable[[int], Cover]
+    """The time in which anything runs on a device, whatever range it belongs to."""
 
     @property
     def instances(self) -> int:
@@ -215,9 +229,15 @@ class Region:
         return self._busy(np.isin(self.op_class, ENGINE_CODES))
 
     @cached_property
+    def foreign_ns(self) -> int:
+        """Time in the span in which only other ranges' work runs on the device."""
+        covered = self.device_busy(self.device).within(self.begin_ns, self.finish_ns)
+        return max(0, int(covered.sum()) - self.busy_ns)
+
+    @cached_property
     def idle_ns(self) -> int:
-        """Rest of the span."""
-        return self.span_ns - self.busy_ns
+        """Rest of the span, in which nothing runs on the device."""
+        return self.span_ns - self.busy_ns - self.foreign_ns
 
     @cached_property
     def class_busy_ns(self) -> dict[str, int]:
@@ -292,16 +312,24 @@ class Region:
     def potential_ns(self) -> int:
         """What perfect overlap of independent chunks would save.
 
-        The span, less the busiest engine, less what the first and last of n chunks cannot hide:
-        an n-th of the other engines' time.
+        The span without what belongs to other ranges, less what is left if all overlaps.
         """
-        rest = sum(self.engines_ns.values()) - self.bound_ns
-        return max(0, self.span_ns - self.bound_ns - int(rest / self.chunks))
+        return self.saved_if(self.engines_ns)
+
+    def saved_if(self, engines_ns: Mapping[str, int]) -> int:
+        """Return what perfect overlap would save if the engines were busy for so long.
+
+        What is left is the busiest engine, and what the first and last of n chunks cannot hide: an
+        n-th of the other engines' time.
+        """
+        bound = max(engines_ns.values(), default=0)
+        rest = sum(engines_ns.values()) - bound
+        return max(0, self.span_ns - self.foreign_ns - bound - int(rest / self.chunks))
 
 
 def _asked(options: Options) -> tuple[object, ...]:
     """Return the options that a case depends on."""
-    return options.ranges, options.domains, options.window_ns, options.attribute
+    return options.ranges, options.domains, options.window_ns, options.attribute, options.by_path
 
 
 class Case:
@@ -313,6 +341,7 @@ class Case:
         self.ops = trace.operations if trace.operations is not None else Operations.empty()
         self.api = trace.api if trace.api is not None else ApiCalls.empty()
         self.waits = Waits.of(trace)
+        self._busy: dict[int, Cover] = {}
         self._gaps: dict[int, tuple[Int64, Int64, Int64]] = {}
         self._outside: dict[int, Calls] = {}
         self._places: list[tuple[Int32, Int32]] = []
@@ -385,15 +414,6 @@ class Case:
         return Calls(rows, self.api.start_ns[rows], self.api.end_ns[rows])
 
     @cached_property
-    def grid_blocks(self) -> Int64:
-        """Blocks in each kernel's grid; -1 for what is no kernel, or where it is unknown."""
-        grid = np.full(len(self.ops), -1, np.int64)
-        configs = self.trace.kernel_configs
-        if configs is not None:
-            grid[configs.operation] = configs.grid_blocks
-        return grid
-
-    @cached_property
     def sent_in_bursts(self) -> Int64:
         """Operations that the driver kept back while the GPU was idle; none but under Windows.
 
@@ -425,15 +445,71 @@ class Case:
         )
         return copies & (shared >= BLOCKING_SHARE * (ops.end_ns - ops.start_ns)) & (shared > 0)
 
+    @cached_property
+    def reads(self) -> tuple[Bool, Int64]:
+        """The small copies to the host that its thread waits for, and the waits: rows of Trace.api.
+
+        It waits in the copy's own call, or in a wait or query right behind it.
+        """
+        ops, api = self.ops, self.api
+        small = (ops.op_class == CODE["d2h"]) & (ops.size_bytes <= MAX_READ_BYTES)
+        rows = np.flatnonzero(small & (ops.launch >= 0))
+        call = ops.launch[rows]
+        waited = self.blocking_copies[rows] | (self.call_kind[call] == self.kind_code("copy"))
+        behind: list[Int64] = []
+        for thread in np.unique(api.thread[call]).tolist():
+            mine = np.flatnonzero(api.thread[call] == thread)
+            waits = self.calls_of(("wait", "poll"), thread)
+            if not len(waits.rows):
+                continue
+            at = np.searchsorted(waits.start_ns, api.end_ns[call[mine]])
+            wait = np.minimum(at, len(waits.rows) - 1)
+            follows = (at < len(waits.rows)) & (waits.end_ns[wait] >= ops.end_ns[rows[mine]])
+            follows &= waits.start_ns[wait] - api.end_ns[call[mine]] <= PROMPT_NS
+            waited[mine] |= follows
+            behind.append(waits.rows[wait[follows]])
+        reads = np.zeros(len(ops), np.bool_)
+        reads[rows[waited]] = True
+        return reads, np.unique(np.concatenate(behind)) if behind else np.empty(0, np.int64)
+
+    @cached_property
+    def code_loads(self) -> Int64:
+        """Calls that load finished code: rows of Trace.api."""
+        names = [i for i, t in enumerate(self.trace.strings) if CODE_LOADS.fullmatch(call_name(t))]
+        return np.flatnonzero(np.isin(self.api.name, names)) if names else np.empty(0, np.int64)
+
+    def compiling(self, windows: Windows) -> Bool:
+        """Return which windows are long, and hold a load of code by the thread that ends them."""
+        loading = np.zeros(len(windows.operation), np.bool_)
+        long = windows.end_ns - windows.start_ns >= MIN_COMPILING_NS
+        thread = self.launch_thread[windows.operation]
+        for number in np.unique(self.api.thread[self.code_loads]).tolist():
+            times = self.api.start_ns[self.code_loads[self.api.thread[self.code_loads] == number]]
+            mine = np.flatnonzero(long & (thread == number))
+            low = np.searchsorted(times, windows.start_ns[mine])
+            loading[mine] = np.searchsorted(times, windows.end_ns[mine]) > low
+        return loading
+
     # Regions
 
     @cached_property
+    def _labels(self) -> tuple[npt.NDArray[Any], Sequence[str]]:
+        """The label of each range, by name or by path as asked for, and the labels' texts."""
+        ranges, strings = self.trace.ranges, self.trace.strings
+        if ranges is None:
+            return np.empty(0, np.int64), strings
+        if self.options.by_path:
+            paths = Paths(ranges, strings)
+            return paths.number, paths.texts
+        return ranges.name, strings
+
+    @cached_property
     def _program_ranges(self) -> Int64:
-        """Rows of the ranges that findings may name: pushed and popped by the program."""
+        """Rows of the ranges that findings may name: those of the program itself."""
         ranges, strings = self.trace.ranges, self.trace.strings
         if ranges is None:
             return np.empty(0, np.int64)
-        mask = (ranges.end_ns >= 0) & (ranges.kind == PUSH_POP)
+        mask = ranges.end_ns >= 0
         if self.options.domains:
             wanted = [i for i, text in enumerate(strings) if text in self.options.domains]
             mask &= np.isin(ranges.domain, [*wanted, *([-1] * ("" in self.options.domains))])
@@ -441,24 +517,45 @@ class Case:
             library = [i for i, text in enumerate(strings) if text in LIBRARY_DOMAINS]
             mask &= ~np.isin(ranges.domain, library)
         if self.options.ranges:
-            names = [i for i, text in enumerate(strings) if matches(text, self.options.ranges)]
-            mask &= np.isin(ranges.name, names)
+            label, texts = self._labels
+            wanted = [i for i, text in enumerate(texts) if matches(text, self.options.ranges)]
+            mask &= np.isin(label, wanted)
         return np.flatnonzero(mask)
 
     @cached_property
-    def _depth(self) -> Int64:
+    def _level(self) -> Int64:
+        """Level of each of the program's ranges; -1 for what is nested too deep to be looked at.
+
+        Ranges that are pushed and popped come first, by depth. Those that are started and ended
+        nest in nothing: they follow, on as many levels as are open at once.
+        """
         ranges = self.trace.ranges
         assert ranges is not None
-        return nesting(ranges.take(self._program_ranges))[0]
+        ranges = ranges.take(self._program_ranges)
+        paired = ranges.kind == START_END
+        level = np.empty(len(ranges), np.int64)
+        level[~paired] = nesting(ranges.take(~paired))[0]
+        level[~paired & (level >= LEVELS)] = -1
+        lane = _lanes(ranges.take(paired))
+        first = int(level[~paired].max(initial=-1)) + 1
+        level[paired] = np.where(lane < LEVELS, first + lane, -1)
+        return level
+
+    def by_process(self, level: int) -> bool:
+        """Whether the ranges of a level take the launches of all threads of their process."""
+        if self.options.attribute == "process" or self.trace.ranges is None:
+            return True
+        rows = self._program_ranges[self._level == level]
+        return bool((self.trace.ranges.kind[rows] == START_END).any())
 
     def _covering(self, level: int) -> Int64:
-        """Return, an operation, the range of nesting depth `level` it was launched in, or -1."""
+        """Return, an operation, the range of `level` it was launched in, or -1."""
         covering = np.full(len(self.ops), -1, np.int64)
         ranges = self.trace.ranges
         if ranges is None or not len(self._program_ranges):
             return covering
-        rows = self._program_ranges[self._depth == level]
-        by_process = self.options.attribute == "process"
+        rows = self._program_ranges[self._level == level]
+        by_process = self.by_process(level)
         owner = ranges.process if by_process else ranges.thread
         unit = self.ops.process if by_process else self.launch_thread
         launch = self.waits.call_start_ns
@@ -473,13 +570,9 @@ class Case:
 
     @cached_property
     def levels(self) -> tuple[tuple[Region, ...], ...]:
-        """The regions of every nesting level, the outermost first, in order of time."""
-        levels = [self._regions_of(0)]
-        for level in range(1, LEVELS):
-            if self.trace.ranges is None or not (self._depth == level).any():
-                break
-            levels.append(self._regions_of(level))
-        return tuple(levels)
+        """The regions of every level, the outermost first, in order of time."""
+        deepest = int(self._level.max(initial=0)) if self.trace.ranges is not None else 0
+        return tuple(self._regions_of(level) for level in range(deepest + 1))
 
     @cached_property
     def in_any_range(self) -> Bool:
@@ -487,14 +580,15 @@ class Case:
         return self._covering(0) >= 0
 
     def windows_of(self, region: Region) -> tuple[Int64, Int64, Int32]:
-        """Return start, end and thread of the outermost ranges of a region's name and process."""
+        """Return start, end and thread of the ranges of a region's label, level and process."""
         ranges = self.trace.ranges
         empty = np.empty(0, np.int64)
         if ranges is None or region.name is None:
             return empty, empty, np.empty(0, np.int32)
-        rows = self._program_ranges[self._depth == 0]
+        label, texts = self._labels
+        rows = self._program_ranges[self._level == region.level]
         rows = rows[ranges.process[rows] == self.trace.devices[region.device].process]
-        rows = rows[ranges.name[rows] == self.trace.strings.index(region.name)]
+        rows = rows[label[rows] == texts.index(region.name)]
         return ranges.start_ns[rows], ranges.end_ns[rows], ranges.thread[rows]
 
     def _regions_of(self, level: int) -> tuple[Region, ...]:
@@ -514,7 +608,7 @@ class Case:
         name = np.full(len(rows), -1, np.int64)
         if ranges is not None:
             inside = covering >= 0
-            name[inside] = ranges.name[covering[inside]]
+            name[inside] = self._labels[0][covering[inside]]
             # What no range covers is cut where an outermost range begins.
             outer = ranges.start_ns[self._program_ranges]
             launch = self.waits.call_start_ns[rows[~inside]]
@@ -550,13 +644,14 @@ class Case:
             named = int(name[begin])
             region = Region(
                 device=int(device[begin]),
-                name=self.trace.strings[named] if named >= 0 else None,
+                name=self._labels[1][named] if named >= 0 else None,
                 level=level,
                 number=len(regions),
                 rows=rows[begin:stop],
                 first=np.flatnonzero(np.diff(part, prepend=part[0] - 1)),
                 ops=ops,
                 single_engine=self.trace.devices[int(device[begin])].copy_engines == 1,
+                device_busy=self._device_busy,
             )
             owner[region.rows] = region.number
             place[region.rows] = region.instance
@@ -575,7 +670,7 @@ class Case:
         np.maximum.at(last, group, end)
         span = np.where(last >= 0, last - first, 0)
         work = sum_by(end - start, group, len(label))
-        names = len(self.trace.strings) + 1
+        names = len(self._labels[1]) + 1
         entry = np.arange(len(label)) // width * names + label + 1
         small = np.ones(len(label), np.bool_)
         for amount in (span, work):
@@ -591,19 +686,38 @@ class Case:
     def search(self, rule: Callable[[Region], Finding | None]) -> tuple[Finding, ...]:
         """Apply a rule to every region, the outermost first.
 
-        Inside a region that gave a finding no further one is looked for.
+        A finding stands for all that lies inside its region, unless ranges nested there account for
+        most of the time it names: then these are named instead.
         """
-        found = []
+        found: list[Finding] = []
         reported = np.zeros(len(self.ops), np.bool_)
-        for regions in self.levels:
+        for level, regions in enumerate(self.levels):
             for region in regions:
                 if reported[region.rows].any():
                     continue
                 finding = rule(region)
                 if finding is not None:
-                    found.append(finding)
+                    found += self._narrowed(rule, region, finding, level + 1)
                     reported[region.rows] = True
         return tuple(found)
+
+    def _narrowed(
+        self, rule: Callable[[Region], Finding | None], region: Region, finding: Finding, level: int
+    ) -> list[Finding]:
+        """Return the findings of the ranges nested in a region, or its own if these say less."""
+        whole = _named_ns(finding)
+        for deeper in range(level, len(self.levels) if whole else 0):
+            numbers = self._places[deeper][0][region.rows]
+            inside = np.bincount(numbers[numbers >= 0], minlength=len(self.levels[deeper]))
+            nested: list[Finding] = []
+            for inner in self.levels[deeper]:
+                if inside[inner.number] == len(inner.rows):
+                    part = rule(inner)
+                    if part is not None:
+                        nested += self._narrowed(rule, inner, part, deeper + 1)
+            if sum(_named_ns(part) for part in nested) >= NARROW_SHARE * whole:
+                return nested
+        return [finding]
 
     # What held work up
 
@@ -641,6 +755,15 @@ class Case:
         late |= (self.waits.reason[next_op] == REASON["host"]) & (self.ops.launch[next_op] >= 0)
         kept = inside & late & (self.launch_thread[next_op] >= 0)
         return Windows(next_op[kept], gap_start[kept], gap_end[kept])
+
+    def _device_busy(self, device: int) -> Cover:
+        """Return the time in which anything runs on a device."""
+        if device not in self._busy:
+            ops = self.ops
+            rows = np.flatnonzero((ops.device == device) & np.isin(ops.op_class, ENGINE_CODES))
+            rows = rows[ops.end_ns[rows] > ops.start_ns[rows]]
+            self._busy[device] = Cover(union_sorted(ops.start_ns[rows], ops.end_ns[rows]))
+        return self._busy[device]
 
     def _device_gaps(self, device: int) -> tuple[Int64, Int64, Int64]:
         """Return starts and ends of a device's idle stretches, and the operation after each."""
@@ -715,6 +838,15 @@ class Case:
             start, end = union(start, end)
             self._outside[thread] = Calls(np.arange(len(start)), start, end)
         return self._outside[thread]
+
+    def at_stake(self, region: Region, held: Held, *, repeats: int, share: float) -> int | None:
+        """Return what ending a holdup would save; None where it is rare or too short.
+
+        It saves no more than perfect overlap would; `share` is the least part of the span.
+        """
+        saving = min(held.held_ns, region.potential_ns)
+        often = len(held.calls) >= repeats * region.instances
+        return saving if often and saving >= share * region.span_ns else None
 
     # Findings
 
@@ -799,6 +931,26 @@ class Case:
             advice=advice,
             saving_ns=saving_ns,
         )
+
+
+def _named_ns(finding: Finding) -> int:
+    """Return the time that a finding is about."""
+    return int(finding.evidence.get("held_ns") or finding.saving_ns or 0)
+
+
+def _lanes(ranges: Ranges) -> Int64:
+    """Put each range on the first lane of its process that is free when it starts."""
+    lane = np.zeros(len(ranges), np.int64)
+    free_at: dict[int, list[int]] = {}
+    times = zip(
+        ranges.process.tolist(), ranges.start_ns.tolist(), ranges.end_ns.tolist(), strict=True
+    )
+    for row, (process, start, end) in enumerate(times):
+        lanes = free_at.setdefault(process, [])
+        free = next((i for i, until in enumerate(lanes) if until <= start), len(lanes))
+        lane[row] = free
+        lanes[free : free + 1] = [end]
+    return lane
 
 
 def names_of(calls: Sequence[Mapping[str, Any]]) -> str:

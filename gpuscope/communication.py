@@ -11,7 +11,7 @@ which comes first: ::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -38,21 +38,51 @@ def transfer_times(traces: Sequence[Trace]) -> list[Int64 | None]:
         Of a trace, an int64 array shaped as its operations, in ns, UNKNOWN for all that is no
         matched communication kernel; None where nothing could be matched.
     """
-    nothing: list[Int64 | None] = [None] * len(traces)
+    sequences = _matched(traces)
+    if sequences is None:
+        return [None] * len(traces)
+    durations = np.stack([_durations(t, rows) for t, rows in zip(traces, sequences, strict=True)])
+    return list(_spread(traces, sequences, durations.min(axis=0)))
+
+
+def late_ranks(traces: Sequence[Trace]) -> list[Int64 | None]:
+    """Return, a trace, the rank that arrived last at each of its operations' messages.
+
+    It is the one that waited least; a trace that does not tell its rank has its position as rank.
+    As :func:`transfer_times`: UNKNOWN for all that is no matched communication kernel.
+    """
+    sequences = _matched(traces)
+    if sequences is None:
+        return [None] * len(traces)
+    durations = np.stack([_durations(t, rows) for t, rows in zip(traces, sequences, strict=True)])
+    ranks = [
+        _rank(trace, rows, position)
+        for position, (trace, rows) in enumerate(zip(traces, sequences, strict=True))
+    ]
+    return list(_spread(traces, sequences, np.array(ranks)[durations.argmin(axis=0)]))
+
+
+def _rank(trace: Trace, rows: Int64, position: int) -> int:
+    assert trace.operations is not None
+    rank = trace.processes[trace.operations.process[rows[0]]].rank
+    return position if rank is None else rank
+
+
+def _matched(traces: Sequence[Trace]) -> list[Int64] | None:
+    """Return the communication kernels of each trace, the k-th of each belonging together."""
     sequences = [_communication(trace) for trace in traces]
     names = [_names(trace, rows) for trace, rows in zip(traces, sequences, strict=True)]
     alike = len(traces) > 1 and bool(names[0]) and all(each == names[0] for each in names)
-    if not alike or not _same_time(traces):
-        return nothing
-    durations = np.stack([_durations(t, rows) for t, rows in zip(traces, sequences, strict=True)])
-    shortest = durations.min(axis=0)
-    times: list[Int64 | None] = []
+    return sequences if alike and _same_time(traces) else None
+
+
+def _spread(traces: Sequence[Trace], sequences: Sequence[Int64], values: Int64) -> Iterator[Int64]:
+    """Yield, a trace, an array shaped as its operations with `values` at its communication."""
     for trace, rows in zip(traces, sequences, strict=True):
         assert trace.operations is not None
         of_trace = np.full(len(trace.operations), UNKNOWN, np.int64)
-        of_trace[rows] = shortest
-        times.append(of_trace)
-    return times
+        of_trace[rows] = values
+        yield of_trace
 
 
 def _communication(trace: Trace) -> Int64:

@@ -260,7 +260,7 @@ class RangeScopes:
         self._trace = trace
         self._activities = activities
         self._ranges = trace.ranges
-        self._paths = _Paths(trace.ranges, trace.strings) if options.by_path else None
+        self._paths = Paths(trace.ranges, trace.strings) if options.by_path else None
         chosen = self._chosen(options)
         by_process = self._ranges.kind[chosen] == START_END
         if options.attribute == "process":
@@ -422,7 +422,7 @@ class _Launches:
         return before[high] - before[low]
 
 
-class _Paths:
+class Paths:
     """The nesting path of every range, such as ``step/forward``."""
 
     def __init__(self, ranges: Ranges, strings: Sequence[str]) -> None:

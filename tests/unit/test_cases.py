@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from gpuscope.analysis import Options
+from gpuscope.analyzers import same_stream
 from gpuscope.cases import CALL_KINDS, Case, names_of
+from gpuscope.model.tables import PUSH_POP, START_END
+from gpuscope.model.trace import Trace
 from gpuscope.waits import call_name
 from tests.make_trace import make_trace
-from tests.unit.analyzers.test_causes_program import GAP_NS, MS, Program
+from tests.unit.analyzers.test_causes_program import GAP_NS, MS, Program, findings
 
 
 def test_names_of_calls() -> None:
@@ -90,8 +93,81 @@ def test_figures_of_a_region() -> None:
     assert region.class_busy_ns == {"kernel": 3 * MS, "h2d": 3 * MS}
     assert region.bound_ns == 3 * MS
     assert region.span_ns == 6 * MS + 5 * GAP_NS
+    # One gap is filled by the communication outside of the range.
+    assert region.foreign_ns == GAP_NS
     # Three chunks: the span, less the busiest engine, less a third of the other one.
-    assert region.potential_ns == region.span_ns - 3 * MS - MS
+    assert region.potential_ns == region.span_ns - GAP_NS - 3 * MS - MS
+
+
+def apart(kind: int, name: str = "part") -> Trace:
+    """Two ranges of a process that overlap, and launches of another thread within the first."""
+    return make_trace(
+        ranges=[
+            (name, 0, 100, {"kind": kind}),
+            ("other", 60, 200, {"kind": kind}),
+            (name, 210, 300, {"kind": kind}),
+        ],
+        kernels=[
+            (10, 40, "s1"),
+            (40, 70, "s2", {"launch": 20, "thread": "worker"}),
+            (110, 170, "s1"),
+            (220, 290, "s2", {"thread": "worker"}),
+        ],
+    )
+
+
+def test_ranges_that_are_started_and_ended_take_the_launches_of_all_threads() -> None:
+    case = Case.of(apart(START_END), Options())
+
+    assert [[(r.name, len(r.rows), r.instances) for r in level] for level in case.levels] == [
+        [("part", 3, 2), (None, 1, 1)],
+        [("other", 1, 1)],
+    ]
+    assert case.by_process(0)
+
+
+def test_ranges_that_are_pushed_and_popped_take_those_of_their_thread() -> None:
+    case = Case.of(apart(PUSH_POP), Options())
+
+    assert [(r.name, len(r.rows)) for r in case.levels[0]][:2] == [("part", 1), (None, 3)]
+    assert not case.by_process(0)
+
+
+def test_regions_by_path() -> None:
+    case = Case.of(nested().trace(), Options(by_path=True))
+
+    assert [[r.name for r in level] for level in case.levels] == [
+        ["outer", None],
+        ["outer/inner"],
+    ]
+    (inner,) = Case.of(nested().trace(), Options(by_path=True, ranges=("outer/*",))).levels[0][:1]
+    assert inner.name == "outer/inner"
+
+
+def test_a_finding_names_the_ranges_inside_that_account_for_it() -> None:
+    program = Program()
+    with program.range("all"):
+        for name in ("first", "second"):
+            with program.range(name):
+                for _ in range(6):
+                    program.copy("h2d", 1, MS)
+                    program.kernel(1, MS)
+                    program.wait(1)
+
+    found = findings(program, same_stream.ANALYZER)
+
+    assert [finding.range for finding in found] == ["first", "second"]
+
+
+def test_a_finding_stays_with_the_range_whose_parts_do_not_show_it() -> None:
+    program = Program()
+    with program.range("all"):
+        for number in range(6):
+            with program.range(f"chunk {number}"):
+                program.copy("h2d", 1, MS)
+                program.kernel(1, MS)
+
+    assert [f.range for f in findings(program, same_stream.ANALYZER)] == ["all"]
 
 
 def test_small_ranges_belong_to_the_device() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import cupy as cp
 
-from tests.gpu.programs._parts import Gpu, phase, record
+from tests.gpu.programs._parts import phase, record
 
 _SOURCE = r"""
 extern "C" __global__ void NAME(float4* to, const float4* from, size_t count) {
@@ -15,37 +15,34 @@ extern "C" __global__ void NAME(float4* to, const float4* from, size_t count) {
         to[i] = from[i];
 }
 """
-STEPS = 5
-COUNT = 128 << 20
-NAMES = ("stencil", "ncclDevKernel_Copy_stand_in")
+STEPS = 6
+COUNT = 64 << 20
+NAMES = ("gather", "scatter")
 
 
 def main() -> None:
-    gpu = Gpu(size_bytes=1 << 20, chunks=1)
     sms = cp.cuda.Device().attributes["MultiProcessorCount"]
     streams = [cp.cuda.Stream(non_blocking=True) for _ in NAMES]
     kernels = [cp.RawKernel(_SOURCE.replace("NAME", name), name) for name in NAMES]
     buffers = [[cp.cuda.alloc(16 * COUNT) for _ in range(2)] for _ in NAMES]
-    del gpu
 
-    def launch(number: int) -> None:
+    def launch(number: int, stream: cp.cuda.Stream) -> None:
         to, source = (buffer.ptr for buffer in buffers[number])
         arguments: tuple[Any, ...] = (to, source, cp.uint64(COUNT))
-        with streams[number]:
-            kernels[number]((sms,), (512,), arguments)
+        with stream:
+            kernels[number]((sms,), (1024,), arguments)
 
     def alone() -> None:
         with phase("repaired"):
             for _ in range(STEPS):
-                for number in range(2):
-                    launch(number)
-                    streams[number].synchronize()
+                launch(0, streams[0])
+                launch(1, streams[0])
 
     def together() -> None:
         with phase("overlap_with_slowdown"):
             for _ in range(STEPS):
-                launch(0)
-                launch(1)
+                launch(0, streams[0])
+                launch(1, streams[1])
 
     record(alone, together)
 

@@ -1,38 +1,35 @@
-"""Events that take the time between streams: record with --cuda-event-trace=true, and without."""
+"""An event that takes the time after every second short kernel, and the same without its time."""
 
 from __future__ import annotations
 
 import cupy as cp
 
-from tests.gpu.programs._parts import MS, Gpu, phase, record
+from tests.gpu.programs._parts import US, Gpu, phase, record
 
-CHUNKS = 8
+KERNELS = 40
 
 
 def main() -> None:
-    gpu = Gpu()
-    copying, computing, returning = (cp.cuda.Stream(non_blocking=True) for _ in range(3))
+    gpu = Gpu(size_bytes=1 << 20, chunks=1)
+    stream = cp.cuda.Stream(non_blocking=True)
+    timed = [cp.cuda.Event() for _ in range(KERNELS // 2)]
+    plain = [cp.cuda.Event(disable_timing=True) for _ in range(KERNELS // 2)]
 
-    def chunks(events: list[cp.cuda.Event]) -> None:
-        for chunk in range(CHUNKS):
-            gpu.copy_in(chunk, copying)
-            events[2 * chunk].record(copying)
-            computing.wait_event(events[2 * chunk])
-            gpu.kernel(computing, MS)
-            events[2 * chunk + 1].record(computing)
-            returning.wait_event(events[2 * chunk + 1])
-            gpu.copy_out(chunk, returning)
-
-    timed = [cp.cuda.Event() for _ in range(2 * CHUNKS)]
-    plain = [cp.cuda.Event(disable_timing=True) for _ in range(2 * CHUNKS)]
+    def kernels(events: list[cp.cuda.Event]) -> None:
+        gpu.kernel(stream, 400 * US)  # long enough for all launches to be in the queue
+        for number in range(KERNELS):
+            gpu.kernel(stream, 10 * US)
+            if number % 2:
+                events[number // 2].record(stream)
 
     def mistake() -> None:
         with phase("timing_events"):
-            chunks(timed)
+            kernels(timed)
+        cp.cuda.get_elapsed_time(timed[0], timed[-1])
 
     def repaired() -> None:
         with phase("repaired"):
-            chunks(plain)
+            kernels(plain)
 
     record(mistake, repaired)
 

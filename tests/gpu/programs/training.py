@@ -10,7 +10,7 @@ from __future__ import annotations
 import nvtx
 import torch
 
-STEPS = 10
+STEPS = 5
 BATCH, WIDTH = 8192, 2048
 
 
@@ -37,9 +37,9 @@ def main() -> None:
     def loop(name: str, *, prefetch: bool, read_every: int) -> None:
         torch.cuda.synchronize()
         with nvtx.annotate(name):
-            ahead = prefetched(0)
+            ahead = prefetched(0) if prefetch else None
             for step in range(STEPS):
-                if prefetch:
+                if ahead is not None:
                     torch.cuda.current_stream().wait_stream(copying)
                     batch, ahead = ahead, prefetched(step + 1)
                     batch.record_stream(torch.cuda.current_stream())
@@ -58,8 +58,7 @@ def main() -> None:
     torch.cuda.synchronize()
     torch.cuda.cudart().cudaProfilerStart()
     loop("first_steps", prefetch=True, read_every=STEPS)
-    for _ in range(2):
-        everything()
+    everything()
     torch.cuda.synchronize()
     torch.cuda.cudart().cudaProfilerStop()
 

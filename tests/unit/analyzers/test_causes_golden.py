@@ -13,7 +13,7 @@ from gpuscope import samples
 from gpuscope.analysis import Options, run_all
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.cases import Case
-from gpuscope.communication import transfer_times
+from gpuscope.communication import late_ranks, transfer_times
 from gpuscope.model import codec
 from gpuscope.model.result import Analysis, Finding
 from gpuscope.readers import open_trace
@@ -71,8 +71,10 @@ def check(finding: Finding, starts: list[int]) -> None:
 def test_two_ranks_together_show_who_waits() -> None:
     traces = [open_trace(samples.path(f"jacobi_nccl_r{rank}")) for rank in (0, 1)]
     found = []
-    for trace, transfer_ns in zip(traces, transfer_times(traces), strict=True):
-        result = run_all(trace, CAUSES, Options(transfer_ns=transfer_ns))
+    known = zip(traces, transfer_times(traces), late_ranks(traces), strict=True)
+    for trace, transfer_ns, late_rank in known:
+        options = Options(transfer_ns=transfer_ns, late_rank=late_rank)
+        result = run_all(trace, CAUSES, options)
         found.append({f.range: f for f in result.findings if f.id == "comm-skew"})
 
     # Most of rank 0's messages are waiting, and nearly all of it under compute.
@@ -80,6 +82,10 @@ def test_two_ranks_together_show_who_waits() -> None:
     assert waiting.severity == "info"
     assert waiting.evidence["wait_ns"] > 0.5 * waiting.evidence["transfer_ns"]
     assert "nccl_overlap" not in found[1]
+    # The ranks wait for each other, so it is the other one that is late.
+    assert list(waiting.evidence["waited_for_ns"]) == ["rank 1"]
+    assert sum(waiting.evidence["waited_for_ns"].values()) == waiting.evidence["wait_ns"]
+    assert waiting.claim.endswith("mostly for rank 1")
 
 
 def test_one_rank_alone_cannot_tell_who_waits() -> None:
@@ -99,6 +105,7 @@ def test_the_same_trace_gives_the_same_bytes(name: str) -> None:
     ("slow", "slow_range", "fast", "fast_range"),
     [
         ("default", "default", "pinned", "good"),
+        ("pageable", "pageable", "pinned", "good"),
         ("sync", "sync", "pinned", "good"),
         ("malloc", "malloc", "pinned", "good"),
         ("streams", "sequential", "streams", "streamed"),

@@ -109,6 +109,51 @@ def test_reading_a_scalar_every_step() -> None:
     assert finding.saving_ns == 19 * (100_000 + CALL_NS + GAP_NS)
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_read_that_is_waited_for_in_a_call_of_its_own(wait: bool) -> None:
+    program = Program()
+    with program.range("train"):
+        for _ in range(20):
+            program.kernel(1, MS)
+            program.copy("d2h", 1, 1_000, size=4)
+            if wait:
+                program.wait(1)
+            program.host(100_000)
+            program.copy("h2d", 2, MS)
+    program.wait()
+
+    found = findings(program, *HOST)
+
+    assert [finding.id for finding in found] == ["host-read"] * wait
+
+
+def test_a_message_that_is_copied_out_and_sent_is_no_read() -> None:
+    program = Program()
+    with program.range("train"):
+        for _ in range(20):
+            program.kernel(1, MS)
+            program.copy("d2h", 1, 1_000, size=4)
+            program.wait(1)
+            program.mpi("MPI_Send", 100_000)
+    program.wait()
+
+    assert "host-read" not in [finding.id for finding in findings(program, *HOST)]
+
+
+def test_compiling_is_no_busy_host() -> None:
+    def compiling(call: str) -> Program:
+        program = Program()
+        with program.range("loop"):
+            for _ in range(5):
+                program.host(5 * MS)
+                program.call(call, 50_000)
+                program.kernel(1, MS)
+        return program
+
+    assert findings(compiling("cuModuleLoadData"), *HOST) == []
+    assert [f.id for f in findings(compiling("cudaGetDevice"), *HOST)] == ["host-busy"]
+
+
 def test_reading_a_scalar_now_and_then() -> None:
     assert findings(reads(every=10), *HOST) == []
 
@@ -349,7 +394,7 @@ def test_threads_with_ranges_of_their_own_miss_nothing() -> None:
     assert run_all(trace, [not_seen.ANALYZER], Options()).findings == ()
 
 
-def test_started_and_ended_ranges_are_not_looked_at() -> None:
+def test_ranges_that_are_started_and_ended_miss_no_thread() -> None:
     trace = make_trace(
         kernels=[(10 * i, 10 * i + 5, "s1") for i in range(10)],
         ranges=[("a", 0, 200, {"kind": START_END})],
