@@ -23,7 +23,7 @@ from gpuscope.model import codec
 from gpuscope.model.classes import ClassRule
 from gpuscope.model.comparison import Comparison
 from gpuscope.model.gates import Verification
-from gpuscope.model.result import Analysis, JudgedPair, JudgedPeak, Judgement, Scope
+from gpuscope.model.result import Analysis, JudgedPair, JudgedPeak, Judgement, PairFigures, Scope
 from gpuscope.model.trace import Trace
 from gpuscope.progress import Progress, silent
 from gpuscope.readers import cache, results
@@ -376,17 +376,24 @@ def _judge_pair(row: Mapping[str, Any], analyses: Analyses) -> JudgedPair:
     scopes = _scopes(row["range"], analyses)
     pairs = [pair for scope in scopes if (pair := scope.pair(row["a"], row["b"])) is not None]
     wanted = row["verdict"]
+    least_rho = row.get("least_rho")
     subject = (row["range"], row["a"], row["b"], wanted)
     if not pairs:
         reason = _absent("pair", scopes)
-        return JudgedPair(*subject, None, row["ratio_limit"], None, reason, None)
-    pair = min(pairs, key=lambda pair: pair.verdict == wanted)
-    met: bool | None = pair.verdict == wanted
+        return JudgedPair(*subject, None, row["ratio_limit"], None, reason, None, least_rho)
+
+    def shows(pair: PairFigures) -> bool:
+        return pair.verdict == wanted and (pair.rho or 0.0) >= (least_rho or 0.0)
+
+    pair = min(pairs, key=shows)
+    met: bool | None = shows(pair)
     if wanted == NOT_JUDGED:
         met = True
     elif not met and pair.verdict == "inconclusive":
         met = None
-    return JudgedPair(*subject, pair.verdict, row["ratio_limit"], pair.rho, pair.reason, met)
+    return JudgedPair(
+        *subject, pair.verdict, row["ratio_limit"], pair.rho, pair.reason, met, least_rho
+    )
 
 
 def _judge_peak(row: Mapping[str, Any], analyses: Analyses) -> JudgedPeak:

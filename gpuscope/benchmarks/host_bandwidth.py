@@ -44,6 +44,8 @@ from gpuscope.benchmarks._harness import (
 )
 from gpuscope.units import format_rate
 
+LEAST_RHO = 0.8
+"""Two queues of equal copies that start together share nearly all of their time."""
 _SIZE_BYTES = 512 * MIB
 _COPIES = 16
 _PAGEABLE_SIZE_BYTES = 64 * MIB
@@ -222,11 +224,18 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         stages={"h2d_both_ns": h2d_own_ns, "d2h_both_ns": d2h_own_ns},
         figures=figures,
         quantities=_quantities(figures, pcie),
-        expected=[Expected("both", "d2h", "h2d", "serialized" if pageable else "overlapped", 1.0)],
+        expected=[_expected(pageable=pageable)],
         title=f"{copies} copies of {format_size(size_bytes)}, "
         f"{'pageable' if pageable else 'pinned'}",
         lines=_lines(figures),
     )
+
+
+def _expected(*, pageable: bool) -> Expected:
+    """Return the verdict that the trace must show for the pass `both`."""
+    if pageable:
+        return Expected("both", "d2h", "h2d", "serialized", 1.0)
+    return Expected("both", "d2h", "h2d", "overlapped", 1.0, LEAST_RHO)
 
 
 def _figures(

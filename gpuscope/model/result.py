@@ -469,6 +469,8 @@ class JudgedPair:
     reason: str
     met: bool | None
     """None: it cannot be judged."""
+    least_rho: float | None = None
+    """The rho that must be reached besides the verdict; None: the verdict is enough."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,9 +291,10 @@ def _render_judgement(judgement: Judgement, console: Console) -> None:
             found = row.reason if row.found is None else str(row.found)
             cells = (f"{row.op_class} at once", wanted, found, "", "")
         else:
+            beyond = "" if row.least_rho is None else f", {format_ratio(row.least_rho)} reached"
             cells = (
                 f"{row.a} ∩ {row.b}",
-                row.expected,
+                f"{row.expected}{beyond}",
                 row.found or row.reason,
                 format_ratio(row.ratio_limit),
                 format_ratio(row.rho),

@@ -1,9 +1,8 @@
 """The benchmark ``streams`` for real: each test is a process of its own, as a user's run is."""
 
 import json
-import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,12 @@ pytestmark = pytest.mark.gpu
 SMALL = ("--size", "16M", "--reps", "3")
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gpuscope.benchmarks", "streams", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
-    )
+Measure = Callable[..., dict[str, Any]]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def measure(folder: Path, *arguments: str) -> dict[str, Any]:
-    file = folder / "result.json"
-    done = run(*arguments, "--result", str(file))
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(file.read_text())
-    assert found["valid"], found["notes"]
-    return found
-
-
-def test_streams_are_faster_than_a_sequence_and_not_faster_than_possible(tmp_path: Path) -> None:
-    found = measure(tmp_path, *SMALL)
+def test_streams_are_faster_than_a_sequence_and_not_faster_than_possible(measure: Measure) -> None:
+    found = measure("streams", *SMALL)
     stages = found["stages"]
     assert stages["kernel_ns"] == pytest.approx(stages["h2d_ns"], rel=0.15)
     figures = found["figures"]
@@ -47,52 +34,52 @@ def test_streams_are_faster_than_a_sequence_and_not_faster_than_possible(tmp_pat
 @pytest.mark.parametrize(
     "twin", ["default-stream", "one-stream", "pageable", "event-chain", "host-sync", "alloc-free"]
 )
-def test_a_twin_that_cannot_overlap_is_no_faster(tmp_path: Path, twin: str) -> None:
-    found = measure(tmp_path, *SMALL, "--twin", twin)
+def test_a_twin_that_cannot_overlap_is_no_faster(measure: Measure, twin: str) -> None:
+    found = measure("streams", *SMALL, "--twin", twin)
     assert found["figures"]["pipeline_efficiency"] < 0.15
     assert {row["verdict"] for row in found["expected"]} == {"serialized"}
 
 
-def test_copies_overlap_beside_a_tiny_kernel(tmp_path: Path) -> None:
-    found = measure(tmp_path, "--size", "64M", "--reps", "3", "--twin", "tiny-kernel")
+def test_copies_overlap_beside_a_tiny_kernel(measure: Measure) -> None:
+    found = measure("streams", "--size", "64M", "--reps", "3", "--twin", "tiny-kernel")
     assert found["figures"]["pipeline_efficiency"] > 0.6
     rows = {(row["range"], row["a"], row["b"]): row["verdict"] for row in found["expected"]}
     assert rows["streamed", "d2h", "h2d"] == "overlapped"
     assert rows["streamed", "h2d", "kernel"] == "immaterial"
 
 
-def test_the_race_of_the_shared_buffer_is_caught(tmp_path: Path) -> None:
+def test_the_race_of_the_shared_buffer_is_caught(tmp_path: Path, run_benchmark: Run) -> None:
     file = tmp_path / "result.json"
-    done = run(*SMALL, "--twin", "shared-buffer", "--result", str(file))
+    done = run_benchmark("streams", *SMALL, "--twin", "shared-buffer", "--result", str(file))
     assert done.returncode == 1
     assert f"gpuscope: {WRONG_DATA}" in done.stderr
     assert done.stdout == ""
     assert not file.exists()
 
 
-def test_a_plan_repeats_the_calibrated_run(tmp_path: Path) -> None:
-    first = measure(tmp_path, *SMALL)
+def test_a_plan_repeats_the_calibrated_run(tmp_path: Path, measure: Measure) -> None:
+    first = measure("streams", *SMALL)
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(first))
-    second = measure(tmp_path, "--plan", str(plan), "--reps", "3")
+    second = measure("streams", "--plan", str(plan), "--reps", "3")
     assert second["options"] == first["options"]
     times = [found["passes"]["streamed"]["median_ns"] for found in (first, second)]
     assert times[0] == pytest.approx(times[1], rel=0.1)
 
 
-def test_blocking_launches_are_refused() -> None:
-    done = run(*SMALL, CUDA_LAUNCH_BLOCKING="1")
+def test_blocking_launches_are_refused(run_benchmark: Run) -> None:
+    done = run_benchmark("streams", *SMALL, CUDA_LAUNCH_BLOCKING="1")
     assert done.returncode == 2
     assert "CUDA_LAUNCH_BLOCKING" in done.stderr
 
 
-def test_a_chunk_that_does_not_fit_is_refused_with_one_that_does() -> None:
-    done = run("--size", "1024G")
+def test_a_chunk_that_does_not_fit_is_refused_with_one_that_does(run_benchmark: Run) -> None:
+    done = run_benchmark("streams", "--size", "1024G")
     assert done.returncode == 2
     assert "use `--size" in done.stderr
 
 
-def test_without_a_visible_gpu_it_says_so() -> None:
-    done = run(CUDA_VISIBLE_DEVICES="")
+def test_without_a_visible_gpu_it_says_so(run_benchmark: Run) -> None:
+    done = run_benchmark("streams", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 3
     assert "no CUDA driver or GPU found" in done.stderr

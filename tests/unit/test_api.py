@@ -46,6 +46,17 @@ def test_what_a_benchmark_does_not_judge_is_met_by_anything(streams: api.Analyse
     assert judgement.met
 
 
+def test_more_than_the_verdict_may_be_asked_for() -> None:
+    bidir = api.analyze([samples.path("bidir")])
+    rho = bidir.traces[0].ranges_named("both")[0].scope.pair("d2h", "h2d").rho  # type: ignore[union-attr]
+    assert rho is not None
+    for least, met in ((rho, True), (min(1.0, rho * 1.0001), rho == 1)):
+        wanted = {"range": "both", "a": "d2h", "b": "h2d", "ratio_limit": 1.0, "least_rho": least}
+        judgement = api.judge(expectation(**wanted), bidir)
+        assert judgement.met is met
+        assert judgement.cannot_judge is False
+
+
 def peak(name: str, least: int, most: int, op_class: str = "kernel") -> dict[str, Any]:
     row = {"kind": "peak", "range": name, "op_class": op_class, "least": least, "most": most}
     return {"expected": [row]}

@@ -23,7 +23,8 @@ class Expected:
     """What the trace must show for classes `a` < `b` in the range of a pass.
 
     ``verdict`` is one of the analyzer's, or :data:`NOT_JUDGED`. ``ratio_limit`` is the largest
-    overlap ratio (0 to 1) that the schedule allows, None where not judged.
+    overlap ratio (0 to 1) that the schedule allows, None where not judged. ``least_rho`` is the
+    share of that limit that must be reached besides, None for what the verdict itself takes.
     """
 
     range: str
@@ -31,6 +32,7 @@ class Expected:
     b: str
     verdict: str
     ratio_limit: float | None
+    least_rho: float | None = None
     kind: Literal["pair"] = "pair"
 
 

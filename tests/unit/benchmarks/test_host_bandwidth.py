@@ -53,3 +53,9 @@ def test_the_copies_of_both_directions_are_issued_in_turn(cupy: Any) -> None:
         "e1 in s1", "e3 in s2", "in s1", "out s2", "in s1", "out s2", "e2 in s1", "e4 in s2",
     ]  # fmt: skip
     assert work.own_ns(1) == (2_000_000, 2_000_000)
+
+
+def test_both_directions_must_share_four_fifths_of_their_time() -> None:
+    good, twin = (host_bandwidth._expected(pageable=pageable) for pageable in (False, True))
+    assert (good.verdict, good.ratio_limit, good.least_rho) == ("overlapped", 1.0, 0.8)
+    assert (twin.verdict, twin.ratio_limit, twin.least_rho) == ("serialized", 1.0, None)

@@ -70,6 +70,7 @@ def test_the_file_holds_every_key_of_the_protocol(tmp_path: Path) -> None:
             "b": "h2d",
             "verdict": "overlapped",
             "ratio_limit": 0.75,
+            "least_rho": None,
             "kind": "pair",
         },
         {"range": "streamed", "op_class": "kernel", "least": 29, "most": 32, "kind": "peak"},
