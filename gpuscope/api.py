@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from gpuscope.errors import TraceError, UsageError
 from gpuscope.gates import budget
 from gpuscope.gates import compare as comparing
 from gpuscope.gates import verify as verifying
+from gpuscope.gates.asking import Figures, ask
 from gpuscope.gates.grammar import Expectation
 from gpuscope.model import codec
 from gpuscope.model.classes import ClassRule
@@ -208,6 +210,16 @@ def _repetitions(path: Path) -> list[Path]:
     if not path.is_dir() or any((path / name).exists() for name in RUN_TRACES):
         return [path]
     return [run.path for run in history.runs_in(path)] or [path]
+
+
+def asker(paths: Sequence[Path], *, attribute: str | None = None) -> Callable[..., Figures]:
+    """Return a function that gives the figures of a range in the traces of one run at `paths`.
+
+    It takes what :func:`gpuscope.gates.asking.ask` takes after traces and options.
+    """
+    paths = [history.find_run(path) for path in paths]
+    traces = [open_trace(path) for path in paths]
+    return functools.partial(ask, traces, _options(paths, traces), attribute=attribute)
 
 
 def propose_budget(
