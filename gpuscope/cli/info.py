@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuscope.cli._options import add_cache_option, progress_bar
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope info`."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="trace, report or run folder")
+    add_cache_option(parser)
     parser.add_argument("--json", action="store_true", help="print it for programs")
 
 
@@ -34,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope.readers.nsys_sqlite import take_inventory
 
     path = api.find_export(args.trace)
-    trace = api.open_trace(path)
+    with progress_bar() as progress:
+        trace = api.open_trace(path, progress=progress, use_cache=not args.no_cache)
     content = {
         "schema_version": 1,
         "path": trace.path,
