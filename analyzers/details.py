@@ -1,4 +1,4 @@
-"""Details: idle gaps, streams, engines, copy rates and contention of devices and ranges."""
+"""Details: idle gaps, streams, engines, rates, contention and MPI calls of devices and ranges."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gpuscope.gaps import GapFigures
 from gpuscope.lanes import LaneFigures
 from gpuscope.model.result import Addition, Result
 from gpuscope.model.trace import Trace
+from gpuscope.mpi import MpiSums
 from gpuscope.scopes import Activities, Entry, Groups, RangeScopes, clip, device_groups
 
 
@@ -41,7 +42,9 @@ def _measure(
     gaps = GapFigures(trace, activities, len(entries))
     lanes = LaneFigures(trace, activities, single_engine)
     contention = ContentionFigures(kinds, trace, activities, len(entries))
+    mpi = MpiSums(activities, entries)
     for groups in batches:
+        mpi.add(groups)
         batch = Batch.of(activities, groups, len(entries))
         for figures in (gaps, lanes, contention):
             figures.add(batch)
@@ -51,6 +54,7 @@ def _measure(
         "engines": lanes.engines(),
         "rates": lanes.rates(),
         "contention": contention.results(),
+        "mpi": mpi.results(),
     }
     return [
         Addition(
@@ -68,7 +72,7 @@ ANALYZER = Analyzer(
     lane="figures",
     summary="idle gaps, streams, engines, copy rates, and what sharing cost the operations",
     needs=("operations",),
-    uses=("api", "ranges", "kernel_configs"),
+    uses=("api", "ranges", "mpi", "kernel_configs"),
     run=run,
     completes=("overlap", "ranges"),
 )

@@ -11,7 +11,7 @@ from gpuscope.scopes import Activities, clip, device_entries, device_pieces
 
 def run(trace: Trace, options: Options) -> Result:
     """Measure every device on which something ran, whole or in ``options.window_ns``."""
-    activities = Activities.of(trace, options.transfer_ns)
+    activities = Activities.of(trace, options.moving_ns)
     context = Context(trace, activities, options)
     if options.window_ns:
         activities = clip(activities, options.window_ns)

@@ -13,7 +13,7 @@ from gpuscope.scopes import Activities, Entry, Groups, RangeScopes
 
 def run(trace: Trace, options: Options) -> Result:
     """Measure the ranges that `options` ask for, in the order of their first operation."""
-    activities = Activities.of(trace, options.transfer_ns)
+    activities = Activities.of(trace, options.moving_ns)
     context = Context(trace, activities, options)
     scopes = RangeScopes(trace, activities, options)
     totals = Totals(context, scopes.entries)

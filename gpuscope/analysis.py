@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuscope.model.exchange import Exchange
 from gpuscope.model.result import Abstention, Analysis, Finding, Result, Scope, TraceSummary
 from gpuscope.model.trace import Trace
 from gpuscope.progress import Progress, silent
@@ -51,6 +52,15 @@ class Options:
     """Of each operation, the rank that arrived last at its message; -1 where that is unknown."""
     perturbed: Mapping[str, float] = field(default_factory=dict)
     """Passes that took far longer or less under the profiler, and by what ratio (0.25: longer)."""
+    exchange: Exchange | None = None
+    """What is known of the communication kernels, alone or with the other ranks' traces."""
+
+    @property
+    def moving_ns(self) -> npt.NDArray[np.int64] | None:
+        """Of each operation, the time that its data took, estimated where no other rank tells."""
+        if self.transfer_ns is not None or self.exchange is None:
+            return self.transfer_ns
+        return self.exchange.transfer_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +195,7 @@ def run_all(
         links=tuple(chain.from_iterable(result.links for result in results)),
         link_pairs=tuple(chain.from_iterable(result.link_pairs for result in results)),
         findings=tuple(findings),
+        communication=tuple(chain.from_iterable(result.communication for result in results)),
         abstained=(*abstained, *chain.from_iterable(result.abstained for result in results)),
     )
 

@@ -157,16 +157,10 @@ def analyze_together(
     progress: Progress = silent,
 ) -> Analyses:
     """Analyze the traces of one run: what one rank waited for, the others' traces say."""
-    transfers, late = communication.transfer_times(traces), communication.late_ranks(traces)
     return Analyses(
         tuple(
-            analyze_trace(
-                trace,
-                dataclasses.replace(each, transfer_ns=transfer, late_rank=rank),
-                analyzers,
-                progress,
-            )
-            for trace, each, transfer, rank in zip(traces, options, transfers, late, strict=True)
+            analyze_trace(trace, dataclasses.replace(each, **known), analyzers, progress)
+            for trace, each, known in zip(traces, options, _exchanged(traces), strict=True)
         )
     )
 
@@ -238,10 +232,19 @@ def propose_budget(
 
 def _options(paths: Sequence[Path], traces: Sequence[Trace]) -> list[Options]:
     """Return what is known of the traces of one run beside them: limits and transfer times."""
-    transfers, late = communication.transfer_times(traces), communication.late_ranks(traces)
     return [
-        Options(ratio_limits=run_limits(path), transfer_ns=transfer, late_rank=rank)
-        for path, transfer, rank in zip(paths, transfers, late, strict=True)
+        Options(ratio_limits=run_limits(path), **known)
+        for path, known in zip(paths, _exchanged(traces), strict=True)
+    ]
+
+
+def _exchanged(traces: Sequence[Trace]) -> list[dict[str, Any]]:
+    """Return, a trace, the options that say what the ranks' messages were."""
+    found = []
+    for exchange in communication.exchanges(traces):
+        transfer, late = communication.measured(exchange)
+        found.append({"exchange": exchange, "transfer_ns": transfer, "late_rank": late})
+    return found
     ]
 
 

@@ -133,12 +133,12 @@ def stable_order(key: Int64) -> Int64:
 
 
 def number_alike(key: Int64) -> tuple[Int64, Int64]:
-    """Return the distinct values of a key, which is never negative, and each row's position there.
+    """Return the distinct values of a key, and each row's position among them.
 
     Without a sort where the values lie close together.
     """
     top = int(key.max(initial=0)) + 1
-    if top > max(_DENSE, 4 * len(key)):
+    if top > max(_DENSE, 4 * len(key)) or int(key.min(initial=0)) < 0:
         values, at = np.unique(key, return_inverse=True)
         return values, at
     present = np.zeros(top, np.bool_)

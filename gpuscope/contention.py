@@ -203,12 +203,10 @@ def _launch_configurations(trace: Trace) -> tuple[Int64, Int64]:
 
 
 def _factorize(columns: Sequence[Int64]) -> tuple[Int64, Int64]:
-    """Give equal rows equal numbers: the number of each row, and the first row of each number.
-
-    Columns hold values from -1 on.
-    """
+    """Give equal rows equal numbers: the number of each row, and the first row of each number."""
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
+        # The values begin at -1, unless the trace is damaged.
         values, at = number_alike(column + 1)
         code = number_alike(code * len(values) + at)[1]
     first = np.empty(int(code.max(initial=-1)) + 1, np.int64)

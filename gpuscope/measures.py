@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +65,7 @@ class Context:
     def __init__(self, trace: Trace, activities: Activities, options: Options) -> None:
         self.trace = trace
         self.limits: RatioLimits = options.ratio_limits
+        self.transfer_estimated = options.transfer_ns is None and options.exchange is not None
         self.granularity_ns = _granularity(activities)
         self.codes = np.unique(activities.op_class).tolist()
         """Classes present, as codes; positions in this list are the compact codes."""
@@ -598,7 +600,7 @@ class Totals:
             a, b = sorted((i, context.names.index("kernel")))
             exposed = busy - int(self.overlap[number, a, b])
         count, work = int(self.count[number, i]), int(self.work[number, i])
-        transfer: dict[str, int] = {}
+        transfer: dict[str, Any] = {}
         if context.names[i] == "comm" and count == int(self.transfer_known[number]):
             moved = int(self.transfer[number])
             transfer = {
@@ -606,6 +608,7 @@ class Totals:
                 "wait_ns": work - moved,
                 "transfer_exposed_ns": moved - int(self.transfer_hidden[number]),
                 "wait_exposed_ns": work - moved - int(self.wait_hidden[number]),
+                "transfer_estimated": context.transfer_estimated,
             }
         return ClassFigures(
             count=count,

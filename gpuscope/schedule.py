@@ -184,7 +184,8 @@ class _Paths:
         end_ns = np.concatenate([ops.end_ns[row], np.full(len(of_group), -1)])
         start, end = (np.concatenate([each, begin]) for each in (batch.start, batch.end))
 
-        key = group * self._width + stream
+        # Work of no stream is a chain of its own, in a group whose path is not known.
+        key = group * self._width + stream + 1
         order = np.lexsort((start, launch, key))
         self._place_of_link = np.argsort(order)[len(batch) :]
         self._group, self._stream, self._launch = group[order], stream[order], launch[order]
@@ -223,7 +224,7 @@ class _Paths:
 
     def _chains_of(self, group: Int64, stream: Int64) -> Int64:
         """Return the chain of each (group, stream), -1 where there is none."""
-        key = group * self._width + stream
+        key = group * self._width + stream + 1
         at = np.minimum(np.searchsorted(self._chain_keys, key), len(self._chain_keys) - 1)
         return np.where((self._chain_keys[at] == key) & (stream >= 0), at, -1)
 

@@ -37,6 +37,8 @@ _TABLES = {
     "globalPid eventId! eventSyncId timestamp",
     "NVTX_EVENTS": "start! end eventType! rangeId category color text:TEXT globalTid endGlobalTid "
     "textId domainId uint64Value jsonTextId jsonText:TEXT binaryData:TEXT",
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": "domainId! schemaId! idx! flags type name:TEXT "
+    "description:TEXT arrayOrUnionDetail offset",
     "MPI_P2P_EVENTS": "start! end globalTid textId commHandle tag remoteRank size requestHandle",
     "MPI_COLLECTIVES_EVENTS": "start! end globalTid textId commHandle rootRank size recvSize",
     "MPI_START_WAIT_EVENTS": "start! end globalTid textId requestHandle",

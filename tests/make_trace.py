@@ -39,7 +39,7 @@ def make_trace(
         A stream is a name such as ``s7``, its number; each device has its own.
     ranges
         Rows (name, start, end), end None if it never came, and optionally a dict with ``thread``,
-        ``kind``, ``domain``.
+        ``kind``, ``domain``, ``category``, ``bytes``, ``peer``.
     mpi
         Rows (name, start, end) and optionally a dict with ``thread``.
     launched
@@ -138,10 +138,10 @@ def _range(row: Row, strings: list[str], threads: list[str], index: Any) -> dict
         "process": 0,
         "thread": index(threads, extra.get("thread", "main")),
         "domain": -1 if domain is None else index(strings, domain),
-        "category": -1,
+        "category": extra.get("category", -1),
         "name": index(strings, name),
-        "size_bytes": -1,
-        "peer": -1,
+        "size_bytes": extra.get("bytes", -1),
+        "peer": extra.get("peer", -1),
     }
 
 

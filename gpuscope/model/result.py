@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuscope.model.exchange import Clock
+
 SCHEMA_VERSION = 1
 
 
@@ -36,6 +38,8 @@ class ClassFigures:
     """The part of the transfer that lies under no kernel."""
     wait_exposed_ns: int | None = None
     """The part of the waiting that lies under no kernel."""
+    transfer_estimated: bool | None = None
+    """Whether the transfer is the shortest of equal operation and bytes on this rank alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,18 @@ class Concurrency:
     """Time with exactly k streams active, by ``str(k)``, k from 1."""
     peak: int
     classes: Mapping[str, ClassConcurrency]
+
+
+@dataclass(frozen=True, slots=True)
+class MpiFigures:
+    """MPI calls of the host against the work of a device."""
+
+    count: int
+    busy_ns: int
+    """Time with any thread in a call."""
+    gpu_busy_ns: int
+    """The part of it during which anything ran on the device, whichever range launched it."""
+    gpu_idle_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +290,7 @@ class Scope:
     engines: tuple[EngineFigures, ...] | None = None
     rates: tuple[CopyRate, ...] | None = None
     contention: Contention | None = None
+    mpi: MpiFigures | None = None
     """These are None where they were not asked for."""
 
     def pair(self, a: str, b: str) -> PairFigures | None:
@@ -368,6 +385,70 @@ class LinkPair:
 
 
 @dataclass(frozen=True, slots=True)
+class Messages:
+    """Communication kernels of one kind: equal kernel, operation, bytes and peer."""
+
+    kernel: str
+    operation: str | None
+    """What NCCL was asked for, such as ``ncclAllReduce``; None where its ranges are missing."""
+    size_bytes: int | None
+    """From NCCL's payload; None where the export lacks it."""
+    peer: int | None
+    """The only peer or root."""
+    count: int
+    work_ns: int
+    exposed_ns: int
+    """The part of work_ns under no kernel of the device."""
+    transfer_ns: int | None
+    wait_ns: int | None
+    transfer_exposed_ns: int | None
+    wait_exposed_ns: int | None
+    late: Mapping[str, int] | None
+    """How many of them each rank made the others wait for; None where ranks were not matched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One communication kernel."""
+
+    index: int
+    """Its number on the rank, in the order of launches; equal on all ranks."""
+    kernel: str
+    operation: str | None
+    size_bytes: int | None
+    start_ns: int
+    work_ns: int
+    exposed_ns: int
+    transfer_ns: int | None
+    wait_ns: int | None
+    late: str | None
+    """The rank that arrived last."""
+    late_ns: int | None
+    """How much later than the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """The communication kernels of one device of one process."""
+
+    process: int
+    rank: int | None
+    device: int
+    ranks: tuple[str, ...]
+    """The ranks that were matched."""
+    estimated: bool
+    """Transfers are estimates from this rank alone."""
+    reason: str | None
+    """Why ranks were not matched."""
+    clock: Clock | None
+    """How this report's clock stands to the first rank's."""
+    messages: tuple[Messages, ...]
+    """By kind, those that took the most time first."""
+    worst: tuple[Message, ...]
+    """Those that waited longest."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One cause: what was observed, with evidence, and what to do about it."""
 
@@ -420,6 +501,7 @@ class Result:
     findings: tuple[Finding, ...] = ()
     abstained: tuple[Abstention, ...] = ()
     additions: tuple[Addition, ...] = ()
+    communication: tuple[Communication, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +529,7 @@ class Analysis:
     link_pairs: tuple[LinkPair, ...]
     findings: tuple[Finding, ...]
     abstained: tuple[Abstention, ...]
+    communication: tuple[Communication, ...] = ()
     schema_version: int = field(default=SCHEMA_VERSION)
 
     def ranges_named(self, name: str) -> tuple[RangeResult, ...]:

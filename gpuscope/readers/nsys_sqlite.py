@@ -32,6 +32,7 @@ from gpuscope.model.tables import (
 )
 from gpuscope.model.trace import Device, Process, Stream, Thread, Trace
 from gpuscope.progress import Progress, silent
+from gpuscope.readers import nccl_payload
 from gpuscope.readers import nsys_schema as schema
 from gpuscope.readers.database import Columns, Database, quoted
 
@@ -602,7 +603,9 @@ class _Assembly:
         if raw is None:
             return None
         process, thread = self._thread_of(raw["globalTid"])
-        count = len(process)
+        size, peer = nccl_payload.attach(
+            self.database, raw["start"], raw["eventType"], raw["globalTid"]
+        )
         ranges = Ranges(
             start_ns=raw["start"],
             end_ns=raw["end"],
@@ -612,8 +615,8 @@ class _Assembly:
             domain=self._domains(process, raw["domainId"]),
             category=raw["category"],
             name=self._range_names(raw),
-            size_bytes=np.full(count, -1, np.int64),
-            peer=np.full(count, -1, np.int32),
+            size_bytes=size,
+            peer=peer.astype(np.int32),
         )
         return _sorted(ranges)
 

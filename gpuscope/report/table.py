@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gpuscope.model.result import Analysis
 from gpuscope.report.rows import PAIR_COLUMNS, ScopeRow, pair_rows, scope_rows, top_rows
-from gpuscope.units import format_ns, format_ratio
+from gpuscope.units import format_bytes, format_ns, format_ratio
 
 
 def to_csv(analyses: Sequence[Analysis], top: int | None = None) -> str:
@@ -30,12 +30,27 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
         parts.append("|---|---:|---:|---:|---:|---|---:|---:|---|")
         for row in top_rows(scope_rows(analysis), top):
             parts.extend(_markdown_rows(row))
+        parts.extend(_message_rows(analysis))
         parts.extend(
             f"\n**{finding.id}**: {escaped(finding.claim)} {escaped(finding.advice)}"
             for finding in analysis.findings
         )
         parts.append("")
     return "\n".join(parts)
+
+
+def _message_rows(analysis: Analysis) -> list[str]:
+    """Return a table of the messages of all devices by kind; nothing where there are none."""
+    rows = [
+        f"| {'–' if entry.rank is None else entry.rank} | {entry.device} "
+        f"| {escaped(kind.operation or kind.kernel)} | {format_bytes(kind.size_bytes)} "
+        f"| {kind.count} | {format_ns(kind.work_ns)} | {format_ns(kind.exposed_ns)} "
+        f"| {format_ns(kind.transfer_ns)} | {format_ns(kind.wait_ns)} |"
+        for entry in analysis.communication
+        for kind in entry.messages
+    ]
+    head = "| rank | GPU | messages | size | × | time | exposed | transfer | waiting |"
+    return ["", head, "|---|---:|---|---:|---:|---:|---:|---:|---:|", *rows] if rows else []
 
 
 def _markdown_rows(row: ScopeRow) -> list[str]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuscope.model.result import Analysis, Finding, JudgedPeak, Judgement, PairFigures, Scope
+from gpuscope.model.result import (
+    Analysis,
+    Communication,
+    Finding,
+    JudgedPeak,
+    Judgement,
+    PairFigures,
+    Scope,
+)
 from gpuscope.model.trace import NULL_STREAM
 from gpuscope.report.rows import (
     WHOLE_TRACE,
@@ -16,7 +24,7 @@ from gpuscope.report.rows import (
     stretch_ratios,
     top_rows,
 )
-from gpuscope.units import format_ns, format_rate, format_ratio
+from gpuscope.units import format_bytes, format_ns, format_rate, format_ratio
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +41,8 @@ VERDICT_STYLE = {
 
 _IDLE_SHARE = 0.01
 """Share of the span from which on idle time gets a line."""
+_KINDS = 5
+"""How many kinds of messages are printed."""
 _STRETCH = 0.01
 """From this much longer than alone on, what sharing cost gets a line."""
 _STREAMS = 4
@@ -81,7 +91,42 @@ def render_analysis(analysis: Analysis, console: Console, top: int | None = None
             f"[{style}]{link.verdict}[/{style}] ({escape(link.reason)})",
             highlight=False,
         )
+    for entry in analysis.communication:
+        _print_communication(entry, several, console)
     render_findings(analysis.findings, console)
+
+
+def _print_communication(entry: Communication, several: bool, console: Console) -> None:
+    """Print the messages of a device by kind: how much was exposed, what moved, what waited."""
+    from rich.markup import escape
+
+    where = f" · GPU {entry.device}" if several else ""
+    ranks = f", {len(entry.ranks)} ranks matched" if entry.ranks else ""
+    clock = ""
+    if entry.clock is not None and entry.clock.offset_ns:
+        apart, left = format_ns(entry.clock.offset_ns), format_ns(entry.clock.residual_ns)
+        clock = f", clock moved by {apart} (to within {left})"
+    me = "" if entry.rank is None else f" of rank {entry.rank}"
+    console.print(f"[bold]messages{me}[/bold]{where}{ranks}{clock}", highlight=False)
+    for kind in entry.messages[:_KINDS]:
+        size = "" if kind.size_bytes is None else f" of {format_bytes(kind.size_bytes)}"
+        name = escape(printable(kind.operation or kind.kernel, _NAME_WIDTH))
+        console.print(
+            f"    {name}{size} ×{kind.count}  {format_ns(kind.work_ns)}, "
+            f"{format_ns(kind.exposed_ns)} exposed",
+            highlight=False,
+        )
+        if kind.transfer_ns is not None:
+            about = "about " if entry.estimated else ""
+            late = ", ".join(f"{rank} {n}×" for rank, n in (kind.late or {}).items() if n)
+            _print_aside(
+                f"{about}{format_ns(kind.transfer_ns)} transfer, {format_ns(kind.wait_ns)} waiting"
+                + (f"; last to arrive: {escape(late)}" if late else ""),
+                console,
+            )
+    more = len(entry.messages) - _KINDS
+    if more > 0:
+        _print_aside(f"{more} more kinds: --json lists them", console)
 
 
 def _notes(analysis: Analysis) -> list[str]:
@@ -176,6 +221,11 @@ def detail_lines(scope: Scope, whole: bool) -> list[str]:
     ]
     if stretched:
         lines.append(f"beside other work {', '.join(stretched)} as long as alone")
+    if scope.mpi:
+        lines.append(
+            f"in MPI {format_ns(scope.mpi.busy_ns)}: the GPU was busy for "
+            f"{format_ns(scope.mpi.gpu_busy_ns)} of it, idle for {format_ns(scope.mpi.gpu_idle_ns)}"
+        )
     if whole and scope.streams and len(scope.streams) > 1:
         busiest = sorted(scope.streams, key=lambda stream: -stream.busy_ns)[:_STREAMS]
         named = [

@@ -131,6 +131,16 @@ def test_nodes_of_a_graph_have_an_order_that_is_not_recorded() -> None:
     assert bound(dataclasses.replace(trace, operations=nodes)) is None
 
 
+def test_work_of_no_stream_has_no_order() -> None:
+    program = Synced()
+    program.kernel(1, 10 * US)
+    program.kernel(2, 10 * US)
+    trace = program.trace()
+    assert trace.operations is not None
+    astray = dataclasses.replace(trace.operations, stream=np.array([-1, 0], np.int32))
+    assert bound(dataclasses.replace(trace, operations=astray)) is None
+
+
 def test_without_calls_there_is_no_order() -> None:
     program = Synced()
     program.kernel(1, 10 * US)

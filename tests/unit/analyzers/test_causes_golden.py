@@ -13,7 +13,7 @@ from gpuscope import samples
 from gpuscope.analysis import Options, run_all
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.cases import Case
-from gpuscope.communication import late_ranks, transfer_times
+from gpuscope.communication import exchanges, measured
 from gpuscope.model import codec
 from gpuscope.model.result import Analysis, Finding
 from gpuscope.readers import open_trace
@@ -71,8 +71,8 @@ def check(finding: Finding, starts: list[int]) -> None:
 def test_two_ranks_together_show_who_waits() -> None:
     traces = [open_trace(samples.path(f"jacobi_nccl_r{rank}")) for rank in (0, 1)]
     found = []
-    known = zip(traces, transfer_times(traces), late_ranks(traces), strict=True)
-    for trace, transfer_ns, late_rank in known:
+    for trace, exchange in zip(traces, exchanges(traces), strict=True):
+        transfer_ns, late_rank = measured(exchange)
         options = Options(transfer_ns=transfer_ns, late_rank=late_rank)
         result = run_all(trace, CAUSES, options)
         found.append({f.range: f for f in result.findings if f.id == "comm-skew"})

@@ -1,0 +1,172 @@
+"""Communication: the messages of each rank by kind, when they moved data and when they waited.
+
+Transfer and waiting are told apart by the reports of all ranks together, or else estimated where
+NCCL's payloads give operation and bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpuscope.analysis import Analyzer, Options
+from gpuscope.intervals import Cover, Int64, sum_by, union
+from gpuscope.model.classes import CODE
+from gpuscope.model.exchange import Exchange
+from gpuscope.model.result import Communication, Message, Messages, Result
+from gpuscope.model.tables import Operations
+from gpuscope.model.trace import Trace
+
+WORST = 10
+"""How many messages are listed one by one."""
+
+
+def run(trace: Trace, options: Options) -> Result:
+    """Sum up the communication kernels of every device, by kind."""
+    exchange, ops = options.exchange, trace.operations
+    if exchange is None or ops is None:
+        return Result()
+    comm = np.flatnonzero(ops.op_class == CODE["comm"])
+    if options.window_ns:
+        low, high = options.window_ns
+        comm = comm[(ops.start_ns[comm] >= low) & (ops.end_ns[comm] <= high)]
+    devices = np.unique(ops.device[comm]).tolist()
+    return Result(
+        communication=tuple(
+            _of_device(trace, ops, exchange, device, comm[ops.device[comm] == device])
+            for device in devices
+        )
+    )
+
+
+def _of_device(
+    trace: Trace, ops: Operations, exchange: Exchange, number: int, rows: Int64
+) -> Communication:
+    device = trace.devices[number]
+    process = trace.processes[device.process]
+    every = np.flatnonzero((ops.op_class == CODE["comm"]) & (ops.device == number))
+    every = every[np.argsort(ops.launch[every], kind="stable")]
+    index = np.empty(len(ops), np.int64)
+    index[every] = np.arange(len(every))
+    table = _Table(trace, ops, exchange, number, rows)
+    return Communication(
+        process=process.pid,
+        rank=process.rank,
+        device=device.number,
+        ranks=exchange.ranks,
+        estimated=exchange.estimated and bool((exchange.transfer_ns[rows] >= 0).any()),
+        reason=exchange.reason,
+        clock=exchange.clocks.get(number),
+        messages=table.kinds(),
+        worst=table.worst(index),
+    )
+
+
+class _Table:
+    """The messages of one device, a row each, with what lies under no kernel."""
+
+    def __init__(
+        self, trace: Trace, ops: Operations, exchange: Exchange, device: int, rows: Int64
+    ) -> None:
+        self._trace, self._ops, self._exchange, self._rows = trace, ops, exchange, rows
+        kernels = np.flatnonzero((ops.device == device) & (ops.op_class == CODE["kernel"]))
+        cover = Cover(union(ops.start_ns[kernels], ops.end_ns[kernels]))
+        start, end = ops.start_ns[rows], ops.end_ns[rows]
+        transfer = exchange.transfer_ns[rows]
+        self._known = transfer >= 0
+        self._transfer = np.where(self._known, transfer, 0)
+        self._work = end - start
+        begins = np.maximum(start, end - self._transfer)
+        hidden, moving = cover.within(start, end), cover.within(begins, end)
+        self._exposed = self._work - hidden
+        self._moving_exposed = end - begins - moving
+
+    def kinds(self) -> tuple[Messages, ...]:
+        """Return the sums over messages of equal kernel, operation, bytes and peer."""
+        rows, exchange = self._rows, self._exchange
+        keys = np.stack(
+            [
+                self._ops.name[rows],
+                exchange.calls[rows],
+                exchange.size_bytes[rows],
+                exchange.peer[rows],
+            ]
+        ).astype(np.int64)
+        values, kind = np.unique(keys, axis=1, return_inverse=True)
+        kind = kind.reshape(-1)
+        count = values.shape[1]
+        amounts = (self._work, self._exposed, self._transfer, self._moving_exposed, self._known)
+        work, exposed, transfer, moving, known = (
+            sum_by(amount, kind, count).tolist() for amount in amounts
+        )
+        late = np.zeros((count, len(exchange.ranks)), np.int64)
+        delayed = np.flatnonzero(exchange.late[rows] >= 0)
+        if len(exchange.ranks):
+            np.add.at(late, (kind[delayed], exchange.late[rows[delayed]]), 1)
+        counts = np.bincount(kind, minlength=count).tolist()
+        found = []
+        for at, (name, call, size, peer) in enumerate(values.T.tolist()):
+            told = known[at] == counts[at]
+            found.append(
+                Messages(
+                    kernel=self._trace.strings[name],
+                    operation=self._operation(call),
+                    size_bytes=_or_none(size),
+                    peer=_or_none(peer),
+                    count=counts[at],
+                    work_ns=work[at],
+                    exposed_ns=exposed[at],
+                    transfer_ns=transfer[at] if told else None,
+                    wait_ns=work[at] - transfer[at] if told else None,
+                    transfer_exposed_ns=moving[at] if told else None,
+                    wait_exposed_ns=exposed[at] - moving[at] if told else None,
+                    late=dict(zip(exchange.ranks, late[at].tolist(), strict=True)) or None,
+                )
+            )
+        return tuple(sorted(found, key=lambda each: -each.work_ns))
+
+    def worst(self, index: Int64) -> tuple[Message, ...]:
+        """Return the messages that waited longest, or took longest where waiting is not known."""
+        wait = np.where(self._known, self._work - self._transfer, -1)
+        order = np.lexsort((self._rows, -self._work, -wait))[:WORST].tolist()
+        return tuple(self._message(at, index) for at in order)
+
+    def _message(self, at: int, index: Int64) -> Message:
+        row, exchange = int(self._rows[at]), self._exchange
+        known, transfer = bool(self._known[at]), int(self._transfer[at])
+        late: dict[str, Any] = {"late": None, "late_ns": None}
+        if exchange.ranks:
+            last = int(exchange.late[row])
+            late = {
+                "late": exchange.ranks[last] if last >= 0 else None,
+                "late_ns": int(exchange.late_ns[row]),
+            }
+        return Message(
+            index=int(index[row]),
+            kernel=self._trace.strings[int(self._ops.name[row])],
+            operation=self._operation(int(exchange.calls[row])),
+            size_bytes=_or_none(int(exchange.size_bytes[row])),
+            start_ns=int(self._ops.start_ns[row]),
+            work_ns=int(self._work[at]),
+            exposed_ns=int(self._exposed[at]),
+            transfer_ns=transfer if known else None,
+            wait_ns=int(self._work[at]) - transfer if known else None,
+            **late,
+        )
+
+    def _operation(self, call: int) -> str | None:
+        return self._exchange.call_texts[call] if call >= 0 else None
+
+
+def _or_none(value: int) -> int | None:
+    return value if value >= 0 else None
+
+
+ANALYZER = Analyzer(
+    name="communication",
+    summary="messages by kind: exposed, transfer and waiting time, and the ranks that came late",
+    needs=("operations",),
+    uses=("api", "ranges"),
+    run=run,
+)

@@ -1,0 +1,52 @@
+"""What is known of the communication kernels of a trace: what each moved, who waited for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuscope.model.tables import Int32, Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How a trace's clock stands to that of the first rank, by the ends of matched kernels."""
+
+    offset_ns: int
+    """What to add to this trace's UTC times to get the first rank's: the median difference."""
+    residual_ns: int
+    """Median distance of the ends from each other once the offset is applied."""
+    worst_ns: int
+    """The largest such distance."""
+    matched: int
+    """Number of kernels compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Communication kernels, an entry an operation of the trace; -1 where nothing is known."""
+
+    calls: Int32
+    """What NCCL was asked for, by number in `call_texts`."""
+    call_texts: tuple[str, ...]
+    """Such as ``ncclAllReduce``, or ``ncclRecv + ncclSend`` for a group."""
+    size_bytes: Int64
+    """Bytes of the messages, from the payload of NCCL's NVTX ranges."""
+    peer: Int32
+    """The only peer or root, from the payload."""
+    transfer_ns: Int64
+    """How long the data took, at the end of the kernel."""
+    estimated: bool
+    """The transfer is the shortest of equal operation and bytes on one rank, not over the ranks."""
+    late: Int32
+    """Which rank arrived last, by number in `ranks`."""
+    late_ns: Int64
+    """How much later it arrived than the first one."""
+    ranks: tuple[str, ...]
+    """The ranks that were matched; empty where there was nothing to match."""
+    rank_numbers: tuple[int, ...]
+    """Their numbers, or positions where they do not tell them."""
+    clocks: Mapping[int, Clock]
+    """Of each device (index into Trace.devices) that was matched."""
+    reason: str | None
+    """Why ranks were not matched."""

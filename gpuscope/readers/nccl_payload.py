@@ -1,0 +1,116 @@
+"""What NCCL says of its calls: the binary payloads of its NVTX ranges.
+
+Nsight Systems exports them where it is told to (``nsys export --include-blobs=true``), each as a
+header of 32 bytes (domain and schema, each in 8 of which the upper 4 are free, then the sizes of
+the payload and of both together, little endian) and the payload. Where a value lies in it is in
+``NVTX_PAYLOAD_SCHEMA_ENTRIES``, by schema and offset; an offset of NULL is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscope.readers.database import Database
+
+Int64 = npt.NDArray[np.int64]
+
+SIZE = "message size [bytes]"
+PEERS = ("peer rank", "root")
+"""Names of the entries that matter, in small letters."""
+HEADER_BYTES = 32
+_SCHEMA_AT = 8
+_TYPES = {5: "<i4", 6: "<u4", 15: "<i4", 16: "<u4", 17: "<i8", 18: "<u8", 22: "<u8"}
+"""NVTX types of integers: int, uint, int32, uint32, int64, uint64, size."""
+
+Layout = Mapping[tuple[int, int], Mapping[str, tuple[int, str]]]
+"""(domain, schema) to entry name to its offset and NumPy type."""
+
+
+def attach(database: Database, starts: Int64, kinds: Int64, threads: Int64) -> tuple[Int64, Int64]:
+    """Return message size and peer (or root) of ranges, -1 where no payload gives one.
+
+    Parameters
+    ----------
+    starts, kinds, threads
+        ``start``, ``eventType`` and ``globalTid`` of the ranges.
+    """
+    size, peer = np.full(len(starts), -1, np.int64), np.full(len(starts), -1, np.int64)
+    layout = _layout(database)
+    if not layout or "binaryData" not in database.columns("NVTX_EVENTS"):
+        return size, peer
+    rows = database.rows(
+        "SELECT start, eventType, ifnull(globalTid, -1), binaryData FROM NVTX_EVENTS "
+        "WHERE eventType IN (59, 60) AND typeof(binaryData) = 'blob'"
+    )
+    if not rows:
+        return size, peer
+    known = [row for row in rows if all(isinstance(value, int) for value in row[:3])]
+    sizes, peers = decode([row[3] for row in known], layout)
+    keys = np.array([row[:3] for row in known], np.int64).reshape(-1, 3)
+    # The k-th payload of a thread and time belongs to the k-th range there.
+    mine = np.lexsort((kinds, starts, threads))
+    theirs = np.lexsort((keys[:, 1], keys[:, 0], keys[:, 2]))
+    joined = np.concatenate(
+        [np.stack([threads, starts, kinds], axis=1)[mine], keys[theirs][:, [2, 0, 1]]]
+    )
+    _, code = np.unique(joined, axis=0, return_inverse=True)
+    code = code.reshape(-1)
+    of_range, of_payload = code[: len(mine)], code[len(mine) :]
+    turn = np.arange(len(theirs)) - np.searchsorted(of_payload, of_payload)
+    place = np.searchsorted(of_range, of_payload) + turn
+    fits = place < len(mine)
+    fits[fits] = of_range[place[fits]] == of_payload[fits]
+    size[mine[place[fits]]] = sizes[theirs[fits]]
+    peer[mine[place[fits]]] = peers[theirs[fits]]
+    return size, peer
+
+
+def decode(payloads: Iterable[bytes], layout: Layout) -> tuple[Int64, Int64]:
+    """Return size and peer of each payload, -1 where it holds none or is cut off."""
+    listed = list(payloads)
+    size, peer = np.full(len(listed), -1, np.int64), np.full(len(listed), -1, np.int64)
+    lengths = np.array([len(payload) for payload in listed], np.int64)
+    for length in np.unique(lengths[lengths >= HEADER_BYTES]).tolist():
+        rows = np.flatnonzero(lengths == length)
+        table = np.frombuffer(b"".join(listed[row] for row in rows.tolist()), np.uint8)
+        table = table.reshape(len(rows), length)
+        domains, schemas = _field(table, 0, "<u4"), _field(table, _SCHEMA_AT, "<u4")
+        for (domain, schema), entries in layout.items():
+            # The header holds the lower half of a schema's number.
+            alike = np.flatnonzero((domains == domain) & (schemas == schema % (1 << 32)))
+            for names, into in (((SIZE,), size), (PEERS, peer)):
+                name = next((name for name in names if name in entries), None)
+                if name is None or not len(alike):
+                    continue
+                offset, kind = entries[name]
+                if HEADER_BYTES + offset + np.dtype(kind).itemsize <= length:
+                    into[rows[alike]] = _field(table[alike], HEADER_BYTES + offset, kind)
+    return size, peer
+
+
+def _field(table: npt.NDArray[np.uint8], offset: int, kind: str) -> Int64:
+    width = np.dtype(kind).itemsize
+    column = np.ascontiguousarray(table[:, offset : offset + width]).view(kind).reshape(-1)
+    return column.astype(np.int64)
+
+
+def _layout(database: Database) -> Layout:
+    """Read where sizes and peers lie in the payloads of each schema."""
+    found: dict[tuple[int, int], dict[str, tuple[int, str]]] = {}
+    entries = database.records(
+        "NVTX_PAYLOAD_SCHEMA_ENTRIES", "domainId", "schemaId", "name", "type", "offset"
+    )
+    for entry in entries:
+        name, kind = str(entry.get("name")).lower(), _TYPES.get(_number(entry.get("type")))
+        if kind is not None and name in (SIZE, *PEERS):
+            place = (_number(entry.get("domainId")), _number(entry.get("schemaId")))
+            found.setdefault(place, {})[name] = (max(0, _number(entry.get("offset"))), kind)
+    return found
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else -1

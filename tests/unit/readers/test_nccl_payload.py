@@ -1,0 +1,97 @@
+"""NCCL's payloads: bytes and peer of calls, from exports with blobs written by hand."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuscope.readers import open_trace
+from tests.make_export import VARIANTS, Export
+
+NCCL = 2
+COLLECTIVE, EXCHANGE, MARKER = 16_777_220, 16_777_225, 16_777_300
+
+
+def blob(schema: int, payload: bytes, domain: int = NCCL) -> bytes:
+    size = len(payload)
+    return struct.pack("<IIIIQQ", domain, 0, schema, 0, size, 32 + size) + payload
+
+
+def schemas(export: Export) -> None:
+    entries: list[tuple[int, int, int, str, int | None]] = [
+        (COLLECTIVE, 0, 18, "NCCL communicator ID", None),
+        (COLLECTIVE, 1, 22, "Message size [bytes]", 8),
+        (COLLECTIVE, 2, 5, "Root", 16),
+        (EXCHANGE, 0, 22, "Message size [bytes]", None),
+        (EXCHANGE, 1, 5, "Peer rank", 8),
+        (MARKER, 0, 18, "NCCL communicator ID", None),
+    ]
+    for schema, index, kind, name, offset in entries:
+        export.add(
+            "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+            domainId=NCCL, schemaId=schema, idx=index, type=kind, name=name, offset=offset,
+        )  # fmt: skip
+
+
+def read(path: Path, calls: list[tuple[str, int, dict[str, Any]]], version: str = "2025.3") -> Any:
+    with Export(path, VARIANTS[version]) as export:
+        export.operation("KERNEL", 100, 200, shortName="ncclDevKernel", correlationId=1)
+        schemas(export)
+        for name, start, more in calls:
+            export.range(name, start, start + 5, domainId=NCCL, **more)
+    ranges = open_trace(path).ranges
+    assert ranges is not None
+    return list(zip(ranges.size_bytes.tolist(), ranges.peer.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("version", ["2023.4", "2025.3", "2026.2"])
+def test_size_and_peer_are_read_by_schema(tmp_path: Path, version: str) -> None:
+    reduce = struct.pack("<QQi4x", 0xABCD, 1 << 40, 3)
+    send = struct.pack("<Qi4x", 4096, 1)
+    found = read(
+        tmp_path / "a.sqlite",
+        [
+            ("ncclBroadcast", 10, {"binaryData": blob(COLLECTIVE, reduce)}),
+            ("ncclSend", 20, {"binaryData": blob(EXCHANGE, send)}),
+            ("ncclGroupEnd", 30, {"binaryData": blob(MARKER, struct.pack("<Q", 7))}),
+            ("ncclGroupEnd", 40, {}),
+        ],
+        version,
+    )
+    assert found == [(1 << 40, 3), (4096, 1), (-1, -1), (-1, -1)]
+
+
+def test_equal_times_keep_their_order_and_threads_apart(tmp_path: Path) -> None:
+    payloads = [blob(EXCHANGE, struct.pack("<Qi4x", size, 0)) for size in (1, 2, 3)]
+    found = read(
+        tmp_path / "a.sqlite",
+        [
+            ("ncclSend", 10, {"binaryData": payloads[0]}),
+            ("ncclSend", 10, {"binaryData": payloads[1], "tid": 5}),
+            ("ncclSend", 10, {"binaryData": payloads[2]}),
+        ],
+    )
+    assert sorted(found) == [(1, 0), (2, 0), (3, 0)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"short",
+        blob(EXCHANGE, b"1234"),
+        blob(999, struct.pack("<QQ", 1, 2)),
+        blob(EXCHANGE, struct.pack("<Qi4x", 4096, 1), domain=7),
+        "text",
+    ],
+)
+def test_what_is_cut_off_or_unknown_says_nothing(tmp_path: Path, bad: Any) -> None:
+    good = blob(EXCHANGE, struct.pack("<Qi4x", 8, 1))
+    found = read(
+        tmp_path / "a.sqlite",
+        [("ncclSend", 10, {"binaryData": bad}), ("ncclSend", 20, {"binaryData": good})],
+    )
+    assert found == [(-1, -1), (8, 1)]

@@ -1,0 +1,197 @@
+"""Messages matched over ranks: who waited, on which clock, and what NCCL was asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from gpuscope import api, samples
+from gpuscope.analysis import Options
+from gpuscope.communication import exchanges
+from gpuscope.model.exchange import Clock
+from gpuscope.model.result import Communication
+from gpuscope.model.trace import Process, Trace
+from tests.make_trace import make_trace
+
+
+def rank(number: int | None, comm: list[Any], utc: int = 0, **more: Any) -> Trace:
+    trace = make_trace(comm=[(s, e, "s1", {"name": "ncclKernel", **x}) for s, e, x in comm], **more)
+    process = Process(100 + (number or 0), "made", number)
+    return dataclasses.replace(trace, start_utc_ns=utc, processes=(process,))
+
+
+def communication(*traces: Trace) -> list[Communication]:
+    options = [Options() for _ in traces]
+    analyses = api.analyze_together(traces, options).traces
+    return [entry for analysis in analyses for entry in analysis.communication]
+
+
+def test_the_rank_that_arrives_last_makes_the_others_wait() -> None:
+    first = rank(0, [(0, 100, {}), (200, 230, {})], kernels=[(50, 95, "s2")])
+    second = rank(1, [(80, 100, {}), (190, 230, {})])
+    zero, one = communication(first, second)
+    assert (zero.ranks, zero.estimated, zero.reason) == (("rank 0", "rank 1"), False, None)
+    (kind,) = zero.messages
+    assert (kind.count, kind.work_ns, kind.transfer_ns, kind.wait_ns) == (2, 130, 50, 80)
+    # The kernel lies under 30 ns of waiting and 15 of the transfer.
+    assert (kind.exposed_ns, kind.transfer_exposed_ns, kind.wait_exposed_ns) == (85, 35, 50)
+    assert kind.late == {"rank 0": 1, "rank 1": 1}
+    worst = zero.worst[0]
+    assert (worst.index, worst.wait_ns, worst.late, worst.late_ns) == (0, 80, "rank 1", 80)
+    assert [message.wait_ns for message in one.worst] == [10, 0]
+
+
+def test_the_ends_of_matched_kernels_bring_the_clocks_together() -> None:
+    first = rank(0, [(0, 100, {}), (200, 300, {}), (400, 500, {})], utc=1_000)
+    # Its clock is 40 behind, and its ends scatter by 2.
+    second = rank(1, [(50, 158, {}), (200, 360, {}), (400, 562, {})], utc=900)
+    zero, one = communication(first, second)
+    assert zero.clock == Clock(offset_ns=0, residual_ns=0, worst_ns=0, matched=3)
+    assert one.clock == Clock(offset_ns=40, residual_ns=2, worst_ns=2, matched=3)
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ([(0, 100, {})], "differ in number"),
+        ([(0, 100, {}), (200, 230, {"name": "ncclOther"})], "differ in number or in name"),
+    ],
+)
+def test_ranks_that_do_not_fit_are_not_matched(other: list[Any], reason: str) -> None:
+    first = rank(0, [(0, 100, {}), (200, 230, {})])
+    zero, _ = communication(first, rank(1, other))
+    assert zero.ranks == ()
+    assert zero.reason is not None
+    assert reason in zero.reason
+    assert zero.messages[0].transfer_ns is None
+    assert zero.messages[0].late is None
+
+
+def test_reports_of_different_runs_are_not_matched() -> None:
+    message: list[Any] = [(0, 100, {})]
+    zero, _ = communication(rank(0, message), rank(1, message, utc=10**12))
+    assert zero.reason == "the reports have no moment in common, or no time of day to tell"
+
+
+def test_ranks_without_numbers_are_called_by_process_and_device() -> None:
+    first = rank(None, [(0, 100, {}), (0, 90, {"device": 1})], devices=2)
+    zero, one = communication(first)
+    assert zero.ranks == ("GPU 0 of process 100", "GPU 1 of process 100")
+    assert (zero.messages[0].wait_ns, one.messages[0].wait_ns) == (10, 0)
+
+
+def nccl(name: str, start: int, end: int, **more: Any) -> tuple[str, int, int, dict[str, Any]]:
+    return (name, start, end, {"domain": "NCCL", **more})
+
+
+def test_one_rank_estimates_from_equal_operation_and_bytes() -> None:
+    calls = [
+        nccl("ncclAllReduce", 0, 5, bytes=64),
+        nccl("ncclAllReduce", 10, 15, bytes=64),
+        nccl("ncclAllReduce", 20, 25, bytes=128),
+        nccl("ncclBroadcast", 30, 35, bytes=64, peer=3),
+    ]
+    comm = [
+        (100, 180, {"launch": 1}),
+        (200, 230, {"launch": 11}),
+        (300, 390, {"launch": 21}),
+        (400, 410, {"launch": 31}),
+    ]
+    (entry,) = communication(rank(0, comm, ranges=calls))
+    assert (entry.estimated, entry.reason) == (True, "there is one rank only")
+    found = {
+        (m.operation, m.size_bytes, m.peer): (m.count, m.transfer_ns, m.wait_ns)
+        for m in entry.messages
+    }
+    assert found == {
+        ("ncclAllReduce", 64, None): (2, 60, 50),
+        ("ncclAllReduce", 128, None): (1, 90, 0),
+        ("ncclBroadcast", 64, 3): (1, 10, 0),
+    }
+
+
+def test_estimates_are_marked_in_the_scopes_too_and_are_no_cause() -> None:
+    calls = [nccl("ncclAllReduce", at, at + 5, bytes=64) for at in (0, 10)]
+    comm = [(100, 180, {"launch": 1}), (200, 230, {"launch": 11})]
+    (analysis,) = api.analyze_together([rank(0, comm, ranges=calls)], [Options()]).traces
+    figures = analysis.devices[0].scope.classes["comm"]
+    assert (figures.transfer_ns, figures.wait_ns, figures.transfer_estimated) == (60, 50, True)
+    assert "comm-skew" in [gone.analyzer for gone in analysis.abstained]
+
+
+def test_a_kernel_at_the_end_of_a_group_belongs_to_the_calls_in_it() -> None:
+    calls = [
+        nccl("ncclGroupStart", 0, 1),
+        nccl("ncclSend", 2, 3, bytes=10, peer=1),
+        nccl("ncclRecv", 4, 5, bytes=20, peer=1),
+        nccl("ncclGroupEnd", 6, 9),
+        nccl("ncclGroupStart", 10, 11),
+        nccl("ncclSend", 12, 13, bytes=10, peer=1),
+        nccl("ncclSend", 14, 15, bytes=10, peer=2),
+        nccl("ncclGroupEnd", 16, 19),
+        nccl("ncclGroupStart", 20, 21),
+        nccl("ncclSend", 22, 23, peer=2),
+        nccl("ncclGroupEnd", 26, 29),
+        ("nccl", 0, 50, {}),
+    ]
+    launches = (7, 17, 27, 40)
+    comm = [(100 * n, 100 * n + 10, {"launch": at}) for n, at in enumerate(launches, start=1)]
+    (exchange,) = exchanges([rank(0, comm, ranges=calls)])
+    assert exchange is not None
+    texts = [exchange.call_texts[call] if call >= 0 else None for call in exchange.calls.tolist()]
+    assert texts == ["ncclRecv + ncclSend", "2 ncclSend", "ncclSend", None]
+    assert exchange.size_bytes.tolist() == [30, 20, -1, -1]
+    assert exchange.peer.tolist() == [1, -1, 2, -1]
+
+
+def test_calls_of_other_threads_are_others() -> None:
+    calls = [nccl("ncclAllReduce", 0, 9, bytes=64, thread="other")]
+    (exchange,) = exchanges([rank(0, [(10, 20, {"launch": 1})], ranges=calls)])
+    assert exchange is not None
+    assert (exchange.calls.tolist(), exchange.transfer_ns.tolist()) == ([-1], [-1])
+
+
+def test_without_communication_there_is_nothing_to_say() -> None:
+    assert exchanges([make_trace(kernels=[(0, 10, "s1")])]) == [None]
+    assert communication(make_trace(kernels=[(0, 10, "s1")])) == []
+
+
+def test_the_shipped_pair_of_ranks() -> None:
+    paths = [samples.path(f"jacobi_nccl_r{number}") for number in (0, 1)]
+    zero, one = (analysis.communication[0] for analysis in api.analyze(paths).traces)
+    assert zero.ranks == one.ranks == ("rank 0", "rank 1")
+    assert one.clock is not None
+    # The ends of matched kernels agree to 0.3 µs on one host.
+    assert one.clock.matched == 50
+    assert one.clock.residual_ns < 300
+    (mine,), (theirs,) = zero.messages, one.messages
+    assert mine.operation == theirs.operation == "2 ncclRecv + 2 ncclSend"
+    assert mine.transfer_ns == theirs.transfer_ns
+    assert mine.late == {"rank 0": 5, "rank 1": 43}
+    assert mine.wait_ns is not None
+    assert mine.wait_ns > 2 * (mine.transfer_ns or 0)
+    # On the order of the reports nothing depends.
+    swapped = api.analyze(paths[::-1]).traces
+    assert swapped[1].communication[0].messages == (mine,)
+
+
+def test_time_in_mpi_while_the_gpu_is_busy_and_idle() -> None:
+    trace = make_trace(
+        kernels=[(0, 10, "s1", {"launch": 0}), (20, 30, "s1", {"launch": 15})],
+        mpi=[
+            ("MPI_Send", 5, 12),
+            ("MPI_Recv", 8, 25, {"thread": "other"}),
+            ("MPI_Barrier", 28, 40),
+        ],
+        ranges=[("step", 0, 6)],
+    )
+    analysis = api.analyze_trace(trace)
+    mpi = analysis.devices[0].scope.mpi
+    assert mpi is not None
+    assert (mpi.count, mpi.busy_ns, mpi.gpu_busy_ns, mpi.gpu_idle_ns) == (3, 32, 12, 20)
+    (entry,) = analysis.ranges
+    assert entry.scope.mpi is not None
+    # Of the range's thread, and of work launched anywhere.
+    assert (entry.scope.mpi.busy_ns, entry.scope.mpi.gpu_busy_ns) == (7, 5)
