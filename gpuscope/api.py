@@ -245,7 +245,6 @@ def _exchanged(traces: Sequence[Trace]) -> list[dict[str, Any]]:
         transfer, late = communication.measured(exchange)
         found.append({"exchange": exchange, "transfer_ns": transfer, "late_rank": late})
     return found
-    ]
 
 
 @dataclass(frozen=True, slots=True)

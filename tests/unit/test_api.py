@@ -124,7 +124,7 @@ def test_the_contract_s_keys(streams: api.Analyses) -> None:
     found = streams.to_json()
     assert set(found) == {
         "schema_version", "trace", "devices", "ranges", "links", "link_pairs", "findings",
-        "abstained",
+        "abstained", "communication",
     }  # fmt: skip
     assert {"path", "format", "tool_version", "duration_ns", "operations", "damaged"} <= set(
         found["trace"]
