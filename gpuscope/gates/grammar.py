@@ -34,7 +34,7 @@ COMPARISONS = (">=", "<=", "==", "!=", ">", "<")
 VERDICTS = ("overlapped", "pipelined", "partial", "serialized", "immaterial", "inconclusive")
 
 FINDINGS_OF: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("overlap", "ranges", "links", "details", "schedule"), ()),
+    **dict.fromkeys(("overlap", "ranges", "links", "details", "schedule", "communication"), ()),
     "driver-model": ("wddm-batching", "confidential-computing"),
     "limits": ("one-engine", "engine-saturated", "imbalance"),
     "not-seen": ("graph-opaque", "other-thread", "not-observable"),
