@@ -93,8 +93,8 @@ def fit_chunk(size_bytes: int, limit_bytes: int) -> int:
         size_bytes //= 2
     if size_bytes > limit_bytes:
         raise UsageError(
-            f"not enough free memory: a chunk may have {format_bytes(limit_bytes)} at most. "
-            "Use fewer --chunks, or end what else holds memory."
+            f"not enough free memory: a buffer may have {format_bytes(limit_bytes)} at most. "
+            "Use fewer --chunks (or --cycles), or end what else holds memory."
         )
     return size_bytes
 
@@ -104,8 +104,8 @@ def check_chunk(size_bytes: int, limit_bytes: int) -> None:
     if size_bytes > limit_bytes:
         fitting = format_size(fit_chunk(size_bytes, limit_bytes) // 4 * 4)
         raise UsageError(
-            f"chunks of {format_bytes(size_bytes)} do not fit: the buffers may take 25 % of the "
-            f"free device memory and 12 % of the host's, {format_bytes(limit_bytes)} a chunk: "
+            f"buffers of {format_bytes(size_bytes)} do not fit: they may take 25 % of the free "
+            f"device memory and 12 % of the host's, {format_bytes(limit_bytes)} each: "
             f"use `--size {fitting}`."
         )
 
