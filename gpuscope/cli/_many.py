@@ -10,7 +10,7 @@ import statistics
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from gpuscope.errors import GateError, GpuscopeError, UsageError
+from gpuscope.errors import INTERRUPTED, GateError, GpuscopeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +36,9 @@ class Outcome(Protocol):
     untraced: Mapping[str, Any] | None
     judgement: Judgement | None
     failure: GpuscopeError | None
+
+    @property
+    def exit_code(self) -> int: ...
 
 
 # ── one benchmark several times ──────────────────────────────────────────────────────────────────
@@ -205,6 +208,8 @@ def run_all(
             failures.append(error)
             verdicts[benchmark.name] = "failed"
             continue
+        if outcome.exit_code == INTERRUPTED:
+            raise KeyboardInterrupt
         if outcome.failure:
             failures.append(outcome.failure)
         verdicts[benchmark.name] = _verdict(outcome)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from gpuscope.errors import UsageError
 from gpuscope.figures.palette import LIGHT
 from gpuscope.figures.sweep import RATIO_TITLE, sweep_figure
 from gpuscope.recording import launch
+from gpuscope.recording.display import Display
+from gpuscope.recording.folder import RunFolder
 
 STAND_IN = """\
 import json, sys
@@ -175,6 +179,22 @@ def test_one_that_fails_does_not_keep_the_others_from_running(
     assert "the GPU is on fire" in err
     assert "rate of jacobi" in out
     assert json.loads((folder() / "all.json").read_text())["verdicts"]["hyperq"] == "failed"
+
+
+def test_ctrl_c_in_one_of_all_is_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    args = argparse.Namespace(
+        target=[], sweep=None, repeat=None, twin=None, out=None, force=False, json=False
+    )
+    started: list[str] = []
+
+    def run_one(name: str, folder: RunFolder) -> Any:
+        started.append(name)
+        return SimpleNamespace(exit_code=130, failure=None, judgement=None, untraced=None)
+
+    with pytest.raises(KeyboardInterrupt):
+        _many.run_all(args, run_one, Display())
+    assert started == ["streams"]
 
 
 @pytest.mark.parametrize(
