@@ -53,9 +53,9 @@ def run_series(
     """Run a benchmark for the times alone: once for each value, or in several fresh processes."""
     if benchmark is None:
         raise UsageError("--sweep and --repeat are for benchmarks: name one.")
-    if args.nsys or (args.sweep and args.repeat):
+    if args.nsys or args.view or (args.sweep and args.repeat):
         raise UsageError(
-            "--sweep and --repeat measure times: use one of them, and not with --nsys."
+            "--sweep and --repeat measure times: use one of them, without --nsys or --view."
         )
     if args.twin and benchmark.twin(args.twin).wrong_data:
         raise UsageError(f"{args.twin} ends without figures: there is nothing to compare.")
@@ -190,8 +190,8 @@ def run_all(
     from gpuscope.model import codec
     from gpuscope.recording import folder as folders
 
-    if args.target or args.sweep or args.repeat or args.twin:
-        raise UsageError("--all takes no name, no --twin, no --sweep and no --repeat.")
+    if args.target or args.sweep or args.repeat or args.twin or args.view:
+        raise UsageError("--all takes no name, no --twin, --sweep, --repeat or --view.")
     folder = folders.prepare(args.out, "all", force=args.force)
     results: dict[str, Mapping[str, Any]] = {}
     verdicts: dict[str, str] = {}

@@ -184,7 +184,7 @@ def test_one_that_fails_does_not_keep_the_others_from_running(
 def test_ctrl_c_in_one_of_all_is_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     args = argparse.Namespace(
-        target=[], sweep=None, repeat=None, twin=None, out=None, force=False, json=False
+        target=[], sweep=None, repeat=None, twin=None, view=False, out=None, force=False, json=False
     )
     started: list[str] = []
 
@@ -209,7 +209,9 @@ def test_ctrl_c_in_one_of_all_is_the_end(tmp_path: Path, monkeypatch: pytest.Mon
         (["streams", "--repeat", "1"], "at least 2"),
         (["streams", "--repeat", "x"], "at least 2"),
         (["streams", "--repeat", "2", "--sweep", "chunks=1,2"], "use one of them"),
-        (["streams", "--nsys", "--repeat", "2"], "not with --nsys"),
+        (["streams", "--nsys", "--repeat", "2"], "without --nsys"),
+        (["streams", "--view", "--sweep", "chunks=2,4"], "or --view"),
+        (["--all", "--view"], "--all takes no name"),
         (["streams", "--repeat", "2", "--twin", "corrupt-element"], "ends without figures"),
         (["--all", "streams"], "--all takes no name"),
         (["--all", "--repeat", "2"], "--all takes no name"),
