@@ -97,7 +97,7 @@ def _other_threads(case: Case, region: Region) -> Finding | None:
         return None
     starts, ends, thread = case.windows_of(region)
     mine = (case.ops.device == region.device) & (case.waits.call_start_ns >= 0)
-    mine &= (case.ops.op_class != CODE["gate"]) & ~case.in_any_range
+    mine &= (case.ops.op_class != CODE["gate"]) & (case.outermost_range < 0)
     launch = case.waits.call_start_ns[mine]
     other = case.launch_thread[mine]
     order = np.argsort(launch, kind="stable")

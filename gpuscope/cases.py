@@ -575,9 +575,14 @@ class Case:
         return tuple(self._regions_of(level) for level in range(deepest + 1))
 
     @cached_property
-    def in_any_range(self) -> Bool:
-        """Operations that were launched inside a range of the program."""
-        return self._covering(0) >= 0
+    def outermost_range(self) -> Int64:
+        """Of each operation, the outermost range it was launched in: row of Trace.ranges, or -1."""
+        return self._covering(0)
+
+    def label_of(self, row: int) -> str:
+        """Return the label of a range: its name, or its path where paths were asked for."""
+        label, texts = self._labels
+        return str(texts[label[row]])
 
     def windows_of(self, region: Region) -> tuple[Int64, Int64, Int32]:
         """Return start, end and thread of the ranges of a region's label, level and process."""

@@ -24,6 +24,7 @@ COMMANDS = (
     ("run", "record a benchmark, or your own program, and say what overlapped"),
     ("analyze", "measure the overlap in a trace"),
     ("verify", "hold expectations against a trace: fail when overlap is lost"),
+    ("explain", "tell why an operation, or a range, started when it did"),
     ("compare", "say what changed between two runs, and what is only noise"),
     ("runs", "list the runs of a folder, with what came of them"),
     ("view", "show a trace or a run in the browser"),

@@ -1,0 +1,121 @@
+"""Tell why an operation, or the operations of a range, started when they did.
+
+What each waited for is a line: its launching call, the operation before it in its stream, events,
+the null stream, its copy engine, and what the launching thread did instead of launching it. The
+last of them to be over is the reason of its start, with the time that it cost.
+
+For example:
+
+  gpuscope explain trace.sqlite                       every outermost range, the longest first
+  gpuscope explain trace.sqlite --range 'step*'       ranges of this name or glob
+  gpuscope explain trace.sqlite --op 120              operation 120, as numbered in findings
+  gpuscope explain trace.sqlite --op 1.5ms            what ran 1.5 ms after the first operation
+  gpuscope explain trace.sqlite --op 120 --json       the same for programs
+
+Exits with 5 where the range or the operation is not in the trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuscope.errors import CannotJudgeError, UsageError
+
+if TYPE_CHECKING:
+    from gpuscope.cases import Case
+    from gpuscope.story import Explanation
+
+MOST_RANGES = 4
+"""Ranges that are told where none is named."""
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s)")
+_UNIT_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `gpuscope explain`."""
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="trace, report or run folder")
+    parser.add_argument(
+        "--range",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only the NVTX ranges of this name or glob (repeatable)",
+    )
+    parser.add_argument(
+        "--op",
+        metavar="ID|TIME",
+        help="one operation: its number, or a time after the first operation, such as 1.5ms",
+    )
+    parser.add_argument(
+        "--attribute",
+        choices=("thread", "process"),
+        default="thread",
+        help="whose launches inside a range's window belong to it (default: its thread's)",
+    )
+    parser.add_argument("--json", action="store_true", help="print it for programs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the trace and tell."""
+    if args.op is not None and args.range:
+        msg = "--op and --range exclude each other: an operation is in one place already."
+        raise UsageError(msg)
+    moment = None if args.op is None else _moment(args.op)
+    from gpuscope import api
+    from gpuscope.analysis import Options
+    from gpuscope.cases import Case
+    from gpuscope.model import codec
+    from gpuscope.report.story import story_text
+
+    trace = api.open_trace(api.find_export(args.trace))
+    if trace.operations is None or not len(trace.operations):
+        msg = f"{args.trace} holds no GPU work: record it with -t cuda."
+        raise CannotJudgeError(msg)
+    case = Case.of(trace, Options(ranges=tuple(args.range), attribute=args.attribute))
+    told = _ranges(case, args) if moment is None else _operation(case, args.op, *moment)
+    sys.stdout.write(codec.dumps(told) if args.json else story_text(told, trace.origin_ns))
+    return 0
+
+
+def _moment(text: str) -> tuple[int, bool]:
+    """Return the number in ``--op``, and whether it is a time in ns."""
+    if text.isdecimal():
+        return int(text), False
+    match = _TIME.fullmatch(text)
+    if match is None:
+        msg = f"--op {text!r} is neither the number of an operation nor a time such as 1.5ms."
+        raise UsageError(msg)
+    return round(float(match[1]) * _UNIT_NS[match[2]]), True
+
+
+def _operation(case: Case, asked: str, number: int, is_time: bool) -> Explanation:
+    from gpuscope.story import Explanation, operation_at, tell_operation
+
+    trace, count = case.trace, len(case.ops)
+    found = operation_at(trace, trace.origin_ns + number) if is_time else number
+    if found is None or found >= count:
+        msg = f"there is no operation {asked} in {trace.path}: it has {count}, numbered from 0."
+        raise CannotJudgeError(msg)
+    return Explanation(trace.path, (tell_operation(case, found),), (), 0)
+
+
+def _ranges(case: Case, args: argparse.Namespace) -> Explanation:
+    from gpuscope.story import Explanation, tell_range
+
+    regions = [r for r in case.levels[0] if r.name is not None or not args.range]
+    if not regions:
+        msg = f"no range {', '.join(args.range)} with GPU work is in {args.trace}."
+        raise CannotJudgeError(msg)
+    if not args.range:
+        regions.sort(key=lambda region: -region.span_ns)
+    told = regions if args.range else regions[:MOST_RANGES]
+    return Explanation(
+        case.trace.path,
+        (),
+        tuple(tell_range(case, region) for region in told),
+        len(regions) - len(told),
+    )

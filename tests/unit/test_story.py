@@ -1,0 +1,121 @@
+"""The story of an operation and of a range, from programs written by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gpuscope.analysis import Options
+from gpuscope.cases import Case
+from gpuscope.story import Step, operation_at, tell_operation, tell_range
+from tests.unit.analyzers.test_causes_program import CALL_NS, GAP_NS, MS, Program
+
+
+def case_of(program: Program, **options: str) -> Case:
+    return Case.of(program.trace(), Options(**options))  # type: ignore[arg-type]
+
+
+def test_an_operation_behind_its_predecessor() -> None:
+    program = Program()
+    program.copy("h2d", 1, MS)
+    with program.range("work"):
+        program.kernel(1, MS)
+
+    story = tell_operation(case_of(program), 1)
+
+    begin = CALL_NS + GAP_NS
+    assert (story.op_class, story.name, story.stream) == ("kernel", "compute", "stream 1")
+    assert (story.process, story.device, story.range) == (100, 0, "work")
+    assert story.launch == Step("launch", "cudaLaunchKernel, thread 100", 2_000, 4_000, None)
+    assert story.waited_for == (Step("stream", "h2d, 33.6 MB, stream 1", begin, begin + MS, 0),)
+    assert (story.ready_ns, story.reason) == (begin + MS, "stream")
+    assert story.cost_ns == begin + MS - 2_000
+    assert story.told.startswith("it started 2.00 µs after the operation before it in its stream")
+    assert story.host == ()
+
+
+def test_an_operation_that_the_host_launched_late() -> None:
+    program = Program()
+    program.kernel(1, MS)
+    program.wait(1)
+    program.host(50_000)
+    program.mpi("MPI_Barrier", 20_000)
+    program.kernel(1, MS)
+
+    story = tell_operation(case_of(program), 1)
+
+    assert story.reason == "host"
+    ready = CALL_NS + GAP_NS + MS
+    waited = ready + CALL_NS
+    assert story.host == (
+        Step("host", "cudaStreamSynchronize, thread 100", ready, waited, None),
+        Step("host", "in no CUDA or MPI call", waited, waited + 50_000, None),
+        Step("host", "MPI_Barrier", waited + 50_000, waited + 70_000, None),
+    )
+    assert story.cost_ns == CALL_NS + 70_000 + CALL_NS + GAP_NS
+
+
+def test_an_operation_behind_an_event() -> None:
+    program = Program()
+    program.kernel(1, MS)
+    program.record("done", 1)
+    program.wait_event(2, "done")
+    program.copy("h2d", 2, MS)
+
+    story = tell_operation(case_of(program), 1)
+
+    assert [step.kind for step in story.waited_for] == ["event"]
+    assert (story.reason, story.waited_for[0].operation) == ("event", 0)
+    assert "by an event" in story.told
+
+
+def test_an_operation_without_api_calls_has_no_launch() -> None:
+    program = Program()
+    program.kernel(1, MS)
+    trace = program.trace()
+    story = tell_operation(Case.of(dataclasses.replace(trace, api=None), Options()), 0)
+
+    assert story.launch is None
+    assert (story.reason, story.cost_ns) == ("unknown", None)
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "operation"),
+    [(0, 0), (4_000, 0), (4_100, 1), (4_000 + 2 * MS, 1), (99 * MS, None)],
+)
+def test_the_operation_at_a_time(time_ns: int, operation: int | None) -> None:
+    """Kernels from 4.0 µs for 100 ns, and from 6.0 µs for 3 ms."""
+    program = Program()
+    program.kernel(1, 100)
+    program.kernel(2, 3 * MS)
+
+    assert operation_at(program.trace(), time_ns) == operation
+
+
+def test_a_range() -> None:
+    program = Program()
+    for pause_ns in (0, 5 * MS, MS):
+        with program.range("step"):
+            program.kernel(1, MS)
+            program.wait(1)
+            program.host(pause_ns)
+            program.kernel(2, MS)
+            program.copy("d2h", 2, MS)
+            program.wait(2)
+
+    case = case_of(program)
+    (region,) = case.levels[0]
+    story = tell_range(case, region)
+
+    assert (story.range, story.instances) == ("step", 3)
+    assert story.span_ns == story.busy_ns + story.idle_ns
+    assert story.drawn == 2  # the one in the middle by length
+    assert [(lane.stream, [bar.op_class for bar in lane.bars]) for lane in story.lanes] == [
+        ("stream 1", ["kernel"]),
+        ("stream 2", ["kernel", "d2h"]),
+    ]
+    reasons = {(entry.op_class, entry.reason): entry.count for entry in story.reasons}
+    assert reasons == {("d2h", "stream"): 3, ("kernel", "host"): 6}
+    # The first operations of the instances waited for nothing that belongs to the range.
+    assert [worst.operation for worst in story.worst] == [4, 7, 2]
