@@ -37,6 +37,8 @@ class Options:
     """Range names or globs to report; empty: all."""
     domains: tuple[str, ...] = ()
     """NVTX domains to report; empty: all. The default domain is the empty name."""
+    categories: tuple[str, ...] = ()
+    """NVTX categories to report, by number or by name or glob; empty: all."""
     window_ns: tuple[int, int] | None = None
     """Clip the device scopes to [start, end) on the trace's clock."""
     by_path: bool = False

@@ -34,7 +34,7 @@ from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
 from gpuscope.model.result import Finding
 from gpuscope.model.tables import START_END, ApiCalls, Operations, Ranges
 from gpuscope.model.trace import Trace
-from gpuscope.scopes import Paths, matches, nesting
+from gpuscope.scopes import Paths, in_domains, matches, nesting
 from gpuscope.waits import REASON, Bool, Int32, Int64, UInt8, Waits, call_name, sorted_by
 
 SMALL_REGION_SHARE = 0.01
@@ -329,7 +329,8 @@ class Region:
 
 def _asked(options: Options) -> tuple[object, ...]:
     """Return the options that a case depends on."""
-    return options.ranges, options.domains, options.window_ns, options.attribute, options.by_path
+    what = (options.ranges, options.domains, options.categories, options.by_path)
+    return *what, options.window_ns, options.attribute
 
 
 class Case:
@@ -509,11 +510,8 @@ class Case:
         ranges, strings = self.trace.ranges, self.trace.strings
         if ranges is None:
             return np.empty(0, np.int64)
-        mask = ranges.end_ns >= 0
-        if self.options.domains:
-            wanted = [i for i, text in enumerate(strings) if text in self.options.domains]
-            mask &= np.isin(ranges.domain, [*wanted, *([-1] * ("" in self.options.domains))])
-        else:
+        mask = (ranges.end_ns >= 0) & in_domains(self.trace, self.options)
+        if not self.options.domains:
             library = [i for i, text in enumerate(strings) if text in LIBRARY_DOMAINS]
             mask &= ~np.isin(ranges.domain, library)
         if self.options.ranges:

@@ -323,12 +323,7 @@ class RangeScopes:
 
     def _chosen(self, options: Options) -> Int64:
         ranges, strings = self._ranges, self._trace.strings
-        mask = ranges.end_ns >= 0
-        if options.domains:
-            wanted = [i for i, text in enumerate(strings) if text in options.domains]
-            if "" in options.domains:
-                wanted.append(-1)
-            mask &= np.isin(ranges.domain, wanted)
+        mask = (ranges.end_ns >= 0) & in_domains(self._trace, options)
         if options.ranges:
             texts = self._paths.texts if self._paths else strings
             matching = [i for i, text in enumerate(texts) if matches(text, options.ranges)]
@@ -375,6 +370,24 @@ class RangeScopes:
         return np.searchsorted(
             self._keys, self._label_of(instance) * len(self._trace.devices) + device
         )
+
+
+def in_domains(trace: Trace, options: Options) -> npt.NDArray[np.bool_]:
+    """Return which ranges lie in the NVTX domains and categories asked for."""
+    ranges = trace.ranges if trace.ranges is not None else Ranges.empty()
+    mask = np.ones(len(ranges), np.bool_)
+    if options.domains:
+        wanted = [i for i, text in enumerate(trace.strings) if text in options.domains]
+        mask &= np.isin(ranges.domain, [*wanted, *([-1] * ("" in options.domains))])
+    if options.categories:
+        numbers = [int(text) for text in options.categories if text.isdecimal()]
+        asked = np.isin(ranges.category, numbers)
+        for each in trace.categories:
+            if matches(each.name, options.categories):
+                named = (ranges.process == each.process) & (ranges.domain == each.domain)
+                asked |= named & (ranges.category == each.number)
+        mask &= asked
+    return mask
 
 
 def matches(text: str, patterns: Sequence[str]) -> bool:

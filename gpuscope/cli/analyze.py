@@ -64,6 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only ranges of this NVTX domain; '' is the default domain (repeatable)",
     )
     what.add_argument(
+        "--category",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only ranges of this NVTX category, by number, name or glob (repeatable)",
+    )
+    what.add_argument(
         "--window",
         metavar="START:END",
         help="clip the whole-trace figures: seconds from the first operation, "
@@ -141,6 +148,7 @@ def _options(args: argparse.Namespace) -> Options:
     return Options(
         ranges=tuple(args.path or args.range),
         domains=tuple(args.domain),
+        categories=tuple(args.category),
         by_path=bool(args.path),
         attribute=args.attribute,
         instances=args.instances,
@@ -169,9 +177,12 @@ def _print(args: argparse.Namespace, analyses: Analyses) -> None:
 
 def _check_found(args: argparse.Namespace, analyses: Analyses) -> None:
     """Exit with "cannot judge" where what was asked for is not there."""
+    from gpuscope.analysis import chosen
+    from gpuscope.analyzers import ANALYZERS
     from gpuscope.scopes import matches
 
-    measured_ranges = not args.only or "ranges" in args.only
+    names = {analyzer.name for analyzer in chosen(ANALYZERS, args.only)}
+    measured_ranges = "ranges" in names
 
     for analysis in analyses.traces:
         if not analysis.trace.operations:
@@ -188,6 +199,12 @@ def _check_found(args: argparse.Namespace, analyses: Analyses) -> None:
                     "--attribute process the launches of other threads count too."
                 )
                 raise CannotJudgeError(msg)
+        if (args.domain or args.category) and measured_ranges and not analysis.ranges:
+            msg = (
+                f"no range of the domains and categories asked for launched GPU work in "
+                f"{analysis.trace.path}: leave out --domain and --category to see all ranges."
+            )
+            raise CannotJudgeError(msg)
 
 
 def _show_classes(trace: Trace, rules: Sequence[ClassRule]) -> None:

@@ -83,6 +83,18 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class Category:
+    """The name of an NVTX category, which is a number of its domain."""
+
+    process: int
+    """Index into Trace.processes."""
+    domain: int
+    """Index into Trace.strings; -1 the default domain."""
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """One report, read. Arrays must not be written to."""
 
@@ -116,6 +128,8 @@ class Trace:
     """Operating system as recorded, such as ``Ubuntu 24.04.3 LTS``."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Captured environment variables that the causes need."""
+    categories: tuple[Category, ...] = ()
+    """The NVTX categories that the program gave names."""
     notes: tuple[str, ...] = ()
     """What the reader noticed: sentences for the user."""
     checks: tuple[Check, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from gpuscope.model.tables import (
     Ranges,
     SyncRecords,
 )
-from gpuscope.model.trace import Device, Process, Stream, Thread, Trace
+from gpuscope.model.trace import Category, Device, Process, Stream, Thread, Trace
 from gpuscope.progress import Progress, silent
 from gpuscope.readers import nccl_payload
 from gpuscope.readers import nsys_schema as schema
@@ -311,6 +312,7 @@ class _Assembly:
             operations=operations,
             api=api,
             ranges=ranges,
+            categories=() if ranges is None else self._categories(),
             mpi=mpi,
             syncs=syncs,
             event_records=event_records,
@@ -645,23 +647,45 @@ class _Assembly:
 
     def _domains(self, process: Int32, domain_ids: Int64) -> Int32:
         """Names of the domains, which are numbered per process; the default one is -1."""
-        names: dict[tuple[int, int], int] = {}
-        if {"eventType", "domainId", "globalTid"} <= self.database.columns("NVTX_EVENTS").keys():
-            has_text = "text" in self.database.columns("NVTX_EVENTS")
-            text = "text" if has_text else "NULL"
-            created = self.database.rows(
-                f"SELECT globalTid, domainId, {text}, textId FROM NVTX_EVENTS WHERE eventType = 75"
-            )
-            ids = np.array([row[3] for row in created if isinstance(row[3], int)], np.int64)
-            texts = self.database.strings("StringIds", ids.tolist())
-            for tid, domain, own, text_id in created:
-                label = own if own is not None else texts.get(text_id)
-                if label is not None and isinstance(tid, int) and isinstance(domain, int):
-                    owner = self.processes.number((tid >> _PROCESS_SHIFT,))
-                    names[(owner, domain)] = self.strings.add(str(label))
         codes, keys = factorize(process.astype(np.int64), domain_ids)
-        index = [-1 if domain == 0 else names.get((owner, domain), -1) for owner, domain in keys]
+        index = [self._domain_names.get(key, -1) for key in keys]
         return np.array(index, np.int32)[codes] if index else np.empty(0, np.int32)
+
+    @functools.cached_property
+    def _domain_names(self) -> dict[tuple[int, ...], int]:
+        """Name of each (process, domain id) that has one."""
+        return {
+            (owner, domain): self.strings.add(text)
+            for owner, domain, _, text in self._named("eventType = 75")
+            if domain
+        }
+
+    def _categories(self) -> tuple[Category, ...]:
+        """Names of the categories, which are numbered per domain."""
+        return tuple(
+            Category(owner, self._domain_names.get((owner, domain), -1), number, text)
+            for owner, domain, number, text in self._named("eventType = 33")
+        )
+
+    def _named(self, which: str) -> list[tuple[int, int, int, str]]:
+        """Return process, domain id, category and text of the events that give names."""
+        present = self.database.columns("NVTX_EVENTS").keys()
+        if not {"eventType", "domainId", "globalTid"} <= present:
+            return []
+        text, category = (name if name in present else "NULL" for name in ("text", "category"))
+        rows = self.database.rows(
+            f"SELECT globalTid, domainId, {category}, {text}, textId FROM NVTX_EVENTS WHERE {which}"
+        )
+        ids = [row[4] for row in rows if isinstance(row[4], int)]
+        texts = self.database.strings("StringIds", ids)
+        found = []
+        for tid, domain, number, own, text_id in rows:
+            label = own if own is not None else texts.get(text_id)
+            if label is not None and isinstance(tid, int) and isinstance(domain, int):
+                owner = self.processes.number((tid >> _PROCESS_SHIFT,))
+                number = number if isinstance(number, int) else -1
+                found.append((owner, domain, number, str(label)))
+        return found
 
     def _mpi(self) -> MpiCalls | None:
         raw = _joined([table for spec in schema.MPI if (table := self._fetch(spec))])

@@ -1,0 +1,112 @@
+"""`gpuscope analyze`: what is measured, how it is shown, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuscope import samples
+from gpuscope.cli import main
+from tests.make_export import Export
+
+STREAMS = str(samples.path("streams"))
+
+
+def analyzed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main(["analyze", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    """Three ranges: of the default domain, of a domain in its category 3 `loading`, and in 4."""
+    path = tmp_path / "a.sqlite"
+    with Export(path) as export:
+        for number, (name, more) in enumerate(
+            [
+                ("plain", {}),
+                ("load", {"domainId": 1, "category": 3}),
+                ("other", {"domainId": 1, "category": 4}),
+            ]
+        ):
+            start = 1000 * number
+            export.range(name, start, start + 100, **more)
+            export.call("cudaLaunchKernel_v7000", start + 10, start + 20, correlationId=number)
+            export.operation("KERNEL", start + 30, start + 90, shortName="k", correlationId=number)
+        export.range("mine", 0, None, kind=75, domainId=1)
+        export.range("loading", 0, None, kind=33, domainId=1, category=3)
+        # The same number of another domain is another category.
+        export.range("elsewhere", 0, None, kind=33, domainId=2, category=4)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], ["plain", "load", "other"]),
+        (["--domain", "mine"], ["load", "other"]),
+        (["--domain", ""], ["plain"]),
+        (["--category", "3"], ["load"]),
+        (["--category", "loading"], ["load"]),
+        (["--category", "load*", "--category", "4"], ["load", "other"]),
+    ],
+)
+def test_domains_and_categories_choose_ranges(
+    export: Path, arguments: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = analyzed(capsys, str(export), *arguments)
+    assert [entry["name"] for entry in found["ranges"]] == expected
+
+
+@pytest.mark.parametrize("arguments", [["--category", "elsewhere"], ["--domain", "x"]])
+def test_a_domain_or_category_without_work_cannot_be_judged(
+    export: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", str(export), *arguments]) == 5
+    assert "no range of the domains and categories asked for" in capsys.readouterr().err
+
+
+def test_details_and_schedule_bring_the_scopes_that_they_complete(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = analyzed(capsys, STREAMS, "--only", "schedule", "--range", "streamed")
+    (entry,) = found["ranges"]
+    scope = entry["scope"]
+    assert scope["schedule_bound_ns"] is not None
+    assert scope["gaps"] is None
+    assert main(["analyze", STREAMS, "--only", "details", "--range", "nowhere"]) == 5
+
+
+def test_top_orders_by_the_time_that_could_still_be_hidden(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scopes = [entry["scope"] for entry in analyzed(capsys, STREAMS)["ranges"]]
+    scopes += [entry["scope"] for entry in analyzed(capsys, STREAMS)["devices"]]
+    gains = sorted((scope["busy_ns"] - scope["bound_ns"] for scope in scopes), reverse=True)
+    assert main(["analyze", STREAMS, "--top", "3", "--csv"]) == 0
+    lines = [line.split(",") for line in capsys.readouterr().out.splitlines()]
+    head = lines[0]
+    busy, bound = head.index("busy_ns"), head.index("bound_ns")
+    listed = list(dict.fromkeys(int(line[busy]) - int(line[bound]) for line in lines[1:]))
+    assert listed == list(dict.fromkeys(gains[:3]))
+
+
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_the_table_fits_the_terminal(
+    width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    for name in samples.names():
+        assert main(["analyze", str(samples.path(name))]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= int(width)
+
+
+def test_the_ranks_of_a_run_are_read_together(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(samples.path(f"jacobi_nccl_r{number}")) for number in (0, 1)]
+    found = analyzed(capsys, *paths, "--only", "communication")
+    assert [each["communication"][0]["rank"] for each in found] == [0, 1]
+    assert main(["analyze", *paths, "--markdown"]) == 0
+    assert "| rank | GPU | messages |" in capsys.readouterr().out
