@@ -109,6 +109,9 @@ def test_the_same_trace_gives_the_same_bytes(name: str) -> None:
         ("sync", "sync", "pinned", "good"),
         ("malloc", "malloc", "pinned", "good"),
         ("streams", "sequential", "streams", "streamed"),
+        ("null_stream_work", "null_stream_work", "null_stream_work", "repaired"),
+        ("gpu_full", "gpu_full", "gpu_full", "repaired"),
+        ("host_read", "host_read", "host_read", "repaired"),
     ],
 )
 def test_saving_is_near_what_the_repaired_twin_measured(
