@@ -9,7 +9,9 @@ from typing import Any
 from dash import dcc, html
 
 from gpuscope.app.state import WHOLE, Session
+from gpuscope.figures.overlap import Together
 from gpuscope.figures.palette import Theme
+from gpuscope.figures.timeline import plain
 from gpuscope.model.result import Finding, PairFigures, RangeResult, Scope
 from gpuscope.report.rows import abstentions
 from gpuscope.units import format_ns, format_ratio
@@ -24,44 +26,38 @@ VERDICT_MARKS = {
 }
 """A sign for each verdict, so that colour never stands alone."""
 
-_GRAPH_CONFIG: Any = {
-    "displaylogo": False,
-    "scrollZoom": True,
-    "doubleClick": False,  # the page fits the view itself
-    "displayModeBar": False,
-    "showTips": False,
-}
 _STILL_CONFIG: Any = {"displayModeBar": False, "showTips": False}
 
 MAX_PARTS = 8
 """Parts of a partition that are listed by themselves."""
 _STRIPE_PX = 4
+_LETTER_SHARE = 0.0125
+"""Width of a letter as a share of the bar: a part too narrow for its label carries none."""
 
-_KEYS = (
-    ("W or +", "zoom in"),
-    ("S or −", "zoom out"),
-    ("A or ←", "move left"),
-    ("D or →", "move right"),
+KEYS = (
+    ("W S or + −", "zoom in and out"),
+    ("A D or ← →", "move"),
     ("F", "fit the whole trace, or the picked range"),
+    ("N P", "the next, the previous operation of the row"),
+    ("/", "find names: a regular expression"),
+    ("Z", "zoom to the selection"),
+    ("Esc", "drop what is picked, then the selection"),
     ("T", "light or dark"),
     ("?", "this list"),
 )
-
-
-def plain(text: str, length: int = 120) -> str:
-    """Make a name from a trace fit for a text node: one line of printable characters."""
-    clean = "".join(char if char.isprintable() else "�" for char in text[: 4 * length])
-    return clean if len(text) <= length else clean[: length - 1] + "…"
+MOUSE = (
+    "Wheel: zoom at the cursor; over the names of the rows it scrolls. Drag: move. Drag on the "
+    "time axis, or with Shift: select a stretch, whose figures are shown at once. Click: what an "
+    "operation is and what it waited for. Double click: fit. A click on a row's name folds it; "
+    "drag it, or press Alt with ↑ ↓, to move it. The address keeps all of this."
+)
 
 
 def page(session: Session) -> Any:
-    """Lay out the page of a trace."""
+    """Lay out the page of a session."""
     return html.Div(
         [
-            dcc.Location(id="address", refresh=False),
             dcc.Store(id="view"),
-            dcc.Store(id="dragged"),
-            dcc.Store(id="theme"),
             _header(session),
             html.Main(
                 [
@@ -71,8 +67,9 @@ def page(session: Session) -> Any:
                     html.Div(
                         [_overlap_panel(session), _findings_panel(session)], className="columns"
                     ),
+                    _tables_panel(),
                 ]
-                if session.timeline.lanes
+                if session.devices
                 else [_nothing_ran()]
             ),
             _help(),
@@ -82,46 +79,35 @@ def page(session: Session) -> Any:
 
 
 def _header(session: Session) -> Any:
-    trace = session.trace
-    used = [trace.devices[index] for index in session.timeline.devices]
+    used = [session.traces[number].devices[device] for number, device, _ in session.devices]
     gpus = len({device.hardware for device in used})
     names = sorted({device.name for device in used if device.name is not None})
+    processes = sum(len(trace.processes) for trace in session.traces)
+    versions = sorted({trace.tool_version for trace in session.traces if trace.tool_version})
     facts = [
         plain(" + ".join(names), 80) or "GPU of unknown name",
         f"{gpus} GPUs" if gpus > 1 else "",
-        f"{len(trace.processes)} processes" if len(trace.processes) > 1 else "",
-        f"{session.analysis.trace.operations:,} operations",
-        format_ns(trace.duration_ns),
-        f"Nsight Systems {trace.tool_version}" if trace.tool_version else "",
+        f"{processes} processes" if processes > 1 else "",
+        f"{sum(analysis.trace.operations for analysis in session.analyses):,} operations",
+        format_ns(session.timeline.end_ns),
+        f"Nsight Systems {plain(', '.join(versions), 40)}" if versions else "",
     ]
+    paths = [trace.path for trace in session.traces]
+    title = " + ".join(plain(Path(path).name, 60) for path in paths)
     return html.Header(
         [
             html.Div(
                 [
                     html.Span("gpuscope", className="brand"),
-                    html.H1(plain(Path(trace.path).name, 60), title=plain(trace.path, 300)),
+                    html.H1(title, title=plain(", ".join(paths), 300)),
                 ],
                 className="title",
             ),
             html.P(" · ".join(fact for fact in facts if fact), className="facts"),
             html.Div(
                 [
-                    html.Button(
-                        "?",
-                        id="help-button",
-                        className="icon",
-                        title="Keyboard (?)",
-                        n_clicks=0,
-                        **_aria("Keyboard and mouse help"),
-                    ),
-                    html.Button(
-                        "◐",
-                        id="theme-button",
-                        className="icon",
-                        title="Light or dark (T)",
-                        n_clicks=0,
-                        **_aria("Switch between light and dark"),
-                    ),
+                    _button("?", "help", "Keyboard and mouse (?)"),
+                    _button("◐", "theme", "Light or dark (T)"),
                 ],
                 className="tools",
             ),
@@ -129,14 +115,25 @@ def _header(session: Session) -> Any:
     )
 
 
+def _button(sign: str, act: str, title: str) -> Any:
+    """Return a button; the page's script does what its `act` names."""
+    attributes: Any = {"data-act": act, "aria-label": title}
+    return html.Button(sign, title=title, className="icon", type="button", **attributes)
+
+
 def _notes(session: Session) -> list[Any]:
-    trace = session.analysis.trace
-    notes = list(trace.notes)
-    if trace.damaged:
-        notes.append(f"{trace.damaged} damaged rows were left out.")
-    if trace.lost_records:
-        notes.append(f"About {trace.lost_records} GPU records were lost while recording.")
-    if not session.range_names and session.timeline.lanes:
+    notes: list[str] = []
+    for trace in (analysis.trace for analysis in session.analyses):
+        notes += trace.notes
+        if trace.damaged:
+            notes.append(f"{trace.damaged} damaged rows were left out.")
+        if trace.lost_records:
+            notes.append(f"About {trace.lost_records} GPU records were lost while recording.")
+    if len(session.traces) > 1 and any(trace.start_utc_ns is None for trace in session.traces):
+        notes.append(
+            "A trace has no time of day, so that all are shown from their first operation."
+        )
+    if not session.ranges_shown and session.devices:
         notes.append(
             "No NVTX range launched work here, so there are figures of the whole trace only: "
             "annotate the program with NVTX ranges and record with -t cuda,nvtx."
@@ -161,33 +158,49 @@ def _nothing_ran() -> Any:
 
 def _cards(session: Session) -> list[Any]:
     """Return a card for each of the best ranges, or for the devices when there is none."""
-    if session.ranges:
-        return [_range_card(session, entry) for entry in session.carded()]
+    cards = []
+    for number, carded in enumerate(session.carded):
+        cards += [_range_card(session, number, entry) for entry in carded]
+    if cards:
+        return cards
+    fit = session.fit()
     return [
         _card(
-            session.timeline.device_label(session.device_of(entry)),
+            session.timeline.device_label(number, device),
             "whole trace",
             entry.scope,
-            {"range": WHOLE, "device": session.device_of(entry)},
+            _shows(fit.low_ns, fit.high_ns, WHOLE, at),
         )
-        for entry in session.analysis.devices
+        for at, (number, device, entry) in enumerate(session.devices)
     ]
 
 
-def _range_card(session: Session, entry: RangeResult) -> Any:
-    several = len(session.analysis.devices) > 1
-    times = f"{entry.instances} instances" if entry.instances > 1 else "1 instance"
-    device = session.device_of(entry)
-    where = f"{session.timeline.device_label(device)} · {times}" if several else times
+def _range_card(session: Session, number: int, entry: RangeResult) -> Any:
+    times = f"{entry.instances:,} instances" if entry.instances > 1 else "1 instance"
+    device = session.device_of(number, entry)
+    label = session.timeline.device_label(number, device)
+    where = f"{label} · {times}" if len(session.devices) > 1 else times
     links = [_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in entry.link_pairs]
-    picks = {"range": session.range_names.index(entry.name), "device": device}
-    return _card(entry.name, where, entry.scope, picks, links)
+    at = session.range_number(number, entry.name)
+    shown = session.ranges_shown[at]
+    place = [known[:2] for known in session.devices].index((number, device))
+    return _card(
+        entry.name, where, entry.scope, _shows(shown.low_ns, shown.high_ns, at, place), links
+    )
+
+
+def _shows(
+    low_ns: int, high_ns: int, range_number: int | None = None, device: int | None = None
+) -> dict[str, str]:
+    """Return the attributes that make a click on an element show a stretch of time."""
+    facts = {"low": low_ns, "high": high_ns, "range": range_number, "device": device}
+    return {f"data-{name}": str(value) for name, value in facts.items() if value is not None}
 
 
 def _card(
-    name: str, where: str, scope: Scope, picks: Mapping[str, int], links: Sequence[Any] = ()
+    name: str, where: str, scope: Scope, shows: Mapping[str, str], links: Sequence[Any] = ()
 ) -> Any:
-    """Return the card of a scope; a click shows the range and the device of `picks`."""
+    """Return the card of a scope."""
     pairs = [pair for pair in scope.pairs if pair.verdict != "immaterial"]
     immaterial = [pair for pair in scope.pairs if pair.verdict == "immaterial"]
     gain = (
@@ -201,21 +214,19 @@ def _card(
             )
         ]
     )
+    attributes: Any = shows
     return html.Button(
         [
             html.Div([html.H3(plain(name, 40)), html.Span(where, className="where")]),
-            html.P(
-                [html.Span(f"span {format_ns(scope.span_ns)}"), *gain],
-                className="sums",
-            ),
+            html.P([html.Span(f"span {format_ns(scope.span_ns)}"), *gain], className="sums"),
             *[_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in pairs],
             *links,
             *([] if links and not immaterial else _beside(scope, immaterial)),
         ],
         className="card",
-        id={"type": "card", **picks},
-        n_clicks=0,
+        type="button",
         title="Show this range",
+        **attributes,
     )
 
 
@@ -225,7 +236,7 @@ def _beside(scope: Scope, immaterial: Sequence[PairFigures]) -> list[Any]:
         count = len(immaterial)
         words = "1 pair is" if count == 1 else f"{count} pairs are"
         reasons = " · ".join(f"{p.a} ∩ {p.b}: {p.reason}" for p in immaterial)
-        return [html.P(f"· {words} too small to matter", className="where", title=reasons)]
+        return [html.P(f"{words} too small to matter", className="where", title=reasons)]
     if scope.pairs:
         return []
     alone = ", ".join(scope.classes) or "nothing"
@@ -254,39 +265,29 @@ def _row(name: str, ratio: float | None, verdict: str, reason: str) -> Any:
 
 
 def _timeline_panel(session: Session) -> Any:
-    buttons = [
-        ("zoom-in", "+", "Zoom in (W)"),
-        ("zoom-out", "−", "Zoom out (S)"),
-        ("move-left", "←", "Move left (A)"),
-        ("move-right", "→", "Move right (D)"),
-        ("fit", "Fit", "Fit the trace or the range (F)"),
-    ]
-    options: list[Any] = [{"label": "whole trace", "value": WHOLE}]
-    options += [
-        {"label": plain(name, 80), "value": number}
-        for number, name in enumerate(session.range_names)
-    ]
+    several = len(session.traces) > 1
+    options = [html.Option("whole trace", value=str(WHOLE))]
+    for number, shown in enumerate(session.ranges_shown):
+        trace = f" · {plain(Path(session.traces[shown.trace].path).name, 30)}" if several else ""
+        options.append(html.Option(f"{plain(shown.name, 80)}{trace}", value=str(number)))
     return html.Section(
         [
             html.Div(
                 [
                     html.H2("Timeline"),
                     html.Label("Range", htmlFor="range"),
-                    dcc.Dropdown(
-                        id="range", options=options, value=WHOLE, clearable=False, searchable=True
-                    ),
+                    html.Select(options, id="range"),
+                    _box("find", "Find names  /", "Find names: a regular expression"),
+                    _box("rows", "Filter rows", "Rows to show: a regular expression"),
                     html.Span(id="window", className="where", role="status"),
                     html.Div(
                         [
-                            html.Button(
-                                sign,
-                                id=name,
-                                title=title,
-                                n_clicks=0,
-                                className="icon",
-                                **_aria(title),
-                            )
-                            for name, sign, title in buttons
+                            _button("+", "zoom-in", "Zoom in (W)"),
+                            _button("−", "zoom-out", "Zoom out (S)"),
+                            _button("←", "move-left", "Move left (A)"),
+                            _button("→", "move-right", "Move right (D)"),
+                            _button("Fit", "fit", "Fit the trace or the range (F)"),
+                            _menu(),
                         ],
                         className="tools",
                     ),
@@ -294,45 +295,71 @@ def _timeline_panel(session: Session) -> Any:
                 className="bar-top",
             ),
             html.Div(
-                dcc.Graph(
-                    id="timeline",
-                    config=_GRAPH_CONFIG,
-                    style={"height": f"{session.timeline.height_px}px"},
-                    responsive=True,
-                ),
+                [
+                    html.Div(id="timeline", role="group", **_aria("Timeline")),
+                    html.Aside(id="details", role="status", **_aria("The picked operation")),
+                ],
                 className="timeline",
-                role="group",
-                **_aria("Timeline: a lane for each stream, NVTX ranges above them"),
             ),
         ],
         className="panel",
     )
 
 
+def _box(name: str, hint: str, label: str) -> Any:
+    """Return the place of a text field; the page's script makes it, since Dash has none like it."""
+    attributes: Any = {"data-box": name, "data-hint": hint, "data-label": label}
+    return html.Span(**attributes)
+
+
+def _menu() -> Any:
+    """Return the menu of what can be taken away."""
+    items = (
+        ("copy", "Copy as image"),
+        ("png", "Picture, PNG"),
+        ("svg", "Picture, SVG"),
+        ("csv", "Operations in view, CSV"),
+        ("link", "Copy the link"),
+    )
+    buttons = []
+    for act, text in items:
+        attributes: Any = {"data-act": act}
+        buttons.append(html.Button(text, type="button", **attributes))
+    return html.Details(
+        [
+            html.Summary("⤓", title="Take away", className="icon", **_aria("Take away")),
+            html.Div([*buttons, html.Span(id="said", role="status", className="where")]),
+        ],
+        className="menu",
+    )
+
+
 def _overlap_panel(session: Session) -> Any:
-    devices = [session.device_of(entry) for entry in session.analysis.devices]
+    several = len(session.devices) > 1
     return html.Section(
         [
             html.Div(
                 [
                     html.H2("What ran at the same time"),
                     html.Span(id="scope-title", className="where"),
-                    dcc.Dropdown(
-                        id="device",
-                        options=[
-                            {"label": session.timeline.device_label(index), "value": index}
-                            for index in devices
+                    html.Select(
+                        [
+                            html.Option(
+                                session.timeline.device_label(number, device), value=str(at)
+                            )
+                            for at, (number, device, _) in enumerate(session.devices)
                         ],
-                        value=devices[0],
-                        clearable=False,
-                        style={} if len(devices) > 1 else {"display": "none"},
+                        id="device",
+                        style={} if several else {"display": "none"},
+                        **_aria("Device"),
                     ),
                 ],
                 className="bar-top",
             ),
             html.P(id="scope-sums", className="sums", role="status"),
             html.Div(
-                dcc.Graph(id="partition", config=_STILL_CONFIG, className="still"),
+                id="partition",
+                className="partition",
                 role="img",
                 **_aria("Bar of which classes were active together; the list below says the same"),
             ),
@@ -347,21 +374,39 @@ def _overlap_panel(session: Session) -> Any:
     )
 
 
+def _tables_panel() -> Any:
+    """Return the place of the tables; the page's script fills it."""
+    return html.Section(
+        [
+            html.Div(
+                [
+                    html.H2("Tables"),
+                    html.Div(id="tabs", role="tablist", className="tabs"),
+                    html.Span(id="table-count", className="where", role="status"),
+                ],
+                className="bar-top",
+            ),
+            html.Div(id="table", className="table"),
+        ],
+        className="panel",
+    )
+
+
 def _findings_panel(session: Session) -> Any:
-    findings = session.analysis.findings
     body: list[Any] = [
-        _finding(number, finding, session.finding_window(finding) is not None)
-        for number, finding in enumerate(findings)
+        _finding(finding, session.finding_window(number, finding))
+        for number, finding in session.findings
     ]
-    if not findings:
+    if not body:
         body = [html.P("No cause was found that would explain lost overlap.", className="where")]
-    body += [html.P(text, className="where") for text in abstentions(session.analysis)]
+    for text in dict.fromkeys(text for each in session.analyses for text in abstentions(each)):
+        body.append(html.P(text, className="where"))
     return html.Section(
         [html.Div(html.H2("Why not more"), className="bar-top"), *body], className="panel findings"
     )
 
 
-def _finding(number: int, finding: Finding, clickable: bool) -> Any:
+def _finding(finding: Finding, window: tuple[int, int] | None) -> Any:
     saving = (
         []
         if finding.saving_ns is None
@@ -369,6 +414,7 @@ def _finding(number: int, finding: Finding, clickable: bool) -> Any:
     )
     where = f" in {plain(finding.range, 40)}" if finding.range else ""
     word = "warning" if finding.severity == "warning" else "note"
+    attributes: Any = _shows(*window) if window else {}
     return html.Button(
         [
             html.Div(
@@ -383,24 +429,20 @@ def _finding(number: int, finding: Finding, clickable: bool) -> Any:
             html.P(f"→ {plain(finding.advice, 600)}", className="advice"),
         ],
         className=f"finding {finding.severity}",
-        id={"type": "finding", "number": number},
-        n_clicks=0,
-        disabled=not clickable,
-        title="Show the evidence" if clickable else "",
+        type="button",
+        disabled=window is None,
+        title="Show the evidence" if window else "",
+        **attributes,
     )
 
 
 def _help() -> Any:
-    rows = [html.Div([html.Kbd(keys), html.Span(what)]) for keys, what in _KEYS]
+    rows = [html.Div([html.Kbd(keys), html.Span(what)]) for keys, what in KEYS]
     return html.Dialog(
         [
             html.H2("Keyboard"),
             *rows,
-            html.P(
-                "Wheel: zoom at the cursor; over the names of the lanes it scrolls. Drag: move. "
-                "Double click: fit. A click in the legend hides a class. The address keeps range, "
-                "view and theme: copy it to come back here."
-            ),
+            html.P(MOUSE),
             html.Form(html.Button("Close", className="icon wide"), method="dialog"),
         ],
         id="help",
@@ -412,31 +454,48 @@ def _aria(label: str) -> Any:
     return {"aria-label": label}
 
 
-def window_text(session: Session, low_ns: int, high_ns: int) -> str:
-    """Say which stretch of time is shown."""
-    origin, end = session.timeline.low_ns, session.timeline.high_ns
-    low, high = max(low_ns, origin), min(high_ns, end)
-    return f"{format_ns(low - origin)} – {format_ns(high - origin)} ({format_ns(high - low)})"
-
-
-def sums_text(scope: Scope | None) -> str:
+def sums_text(scope: Scope | Together) -> str:
     """Say the sums of a scope in a line."""
-    if scope is None:
-        return "nothing ran in this window"
+    busy = scope.span_ns - scope.idle_ns
     parts = [
         f"span {format_ns(scope.span_ns)}",
-        f"busy {format_ns(scope.busy_ns)}",
+        f"busy {format_ns(busy)}",
         f"idle {format_ns(scope.idle_ns)}",
-        "one stream at a time"
-        if scope.concurrency.peak == 1
-        else f"up to {scope.concurrency.peak} streams at once",
     ]
-    if scope.overlap_efficiency is not None:
-        parts.append(f"{format_ratio(scope.overlap_efficiency)} of the possible gain reached")
+    if isinstance(scope, Scope):
+        peak = scope.concurrency.peak
+        parts.append("one stream at a time" if peak == 1 else f"up to {peak} streams at once")
+        if scope.overlap_efficiency is not None:
+            parts.append(f"{format_ratio(scope.overlap_efficiency)} of the possible gain reached")
     return " · ".join(parts)
 
 
-def parts(scope: Scope, theme: Theme) -> list[Any]:
+def partition(scope: Together, theme: Theme) -> list[Any]:
+    """Draw the share of the span in which exactly each set of classes was active, as one bar."""
+    span = max(1, scope.span_ns)
+    pieces = []
+    for part in scope.partition:
+        share = part.ns / span
+        name = " + ".join(part.classes) or "idle"
+        text = f"{name} {100 * share:.0f} %"
+        label = html.Span(text, style={"color": _ink(part.classes, theme)}, className="label")
+        pieces.append(
+            html.Div(
+                [label] if share > _LETTER_SHARE * len(text) else [],
+                style={"width": f"{100 * share:.4f}%", "background": _paint(part.classes, theme)},
+                className="striped" if len(part.classes) > 1 else "",
+                title=f"{name}: {format_ns(part.ns)}, {100 * share:.1f} % of the span",
+            )
+        )
+    return pieces
+
+
+def _ink(classes: Sequence[str], theme: Theme) -> str:
+    """Return the colour of a label: on stripes it has a ground of its own."""
+    return theme.ink_on(classes[0]) if len(classes) == 1 else theme.text
+
+
+def parts(scope: Together, theme: Theme) -> list[Any]:
     """List the longest parts of a partition, each with its paint: the legend of its bar."""
     span = max(1, scope.span_ns)
     longest = sorted(scope.partition, key=lambda part: -part.ns)
@@ -459,7 +518,7 @@ def parts(scope: Scope, theme: Theme) -> list[Any]:
 
 def _paint(classes: Sequence[str], theme: Theme) -> str:
     """Return a CSS background: plain for one class, stripes for several."""
-    colors = [theme.class_color(name) for name in classes] or [theme.range_fill]
+    colors = [theme.color(name) for name in classes] or [theme.color("range")]
     if len(colors) == 1:
         return colors[0]
     stops = ", ".join(

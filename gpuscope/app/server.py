@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import html
 import logging
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dash import Dash
 from flask import Response, request
+from werkzeug.exceptions import HTTPException
 from werkzeug.serving import BaseWSGIServer, make_server
+from werkzeug.wrappers import Request
+from werkzeug.wrappers import Response as PlainResponse
 
-from gpuscope.app import callbacks, layout
+from gpuscope.app import callbacks, data, layout
 from gpuscope.app.state import Session
 from gpuscope.errors import UsageError
+from gpuscope.figures.timeline import plain
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+PATIENCE_S = 1.0
+"""Loading that takes longer is shown in the browser."""
 
 _HEAD = """<!DOCTYPE html>
 <html lang="en">
@@ -39,6 +51,19 @@ _HEAD = """<!DOCTYPE html>
 """
 
 
+_LOADING = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="1">
+<title>gpuscope</title><style>
+:root { color-scheme: light dark; }
+body { font: 15px system-ui, "DejaVu Sans", sans-serif; display: grid; place-content: center;
+  min-height: 90vh; text-align: center; }
+b { font-size: 22px; color: #2f7fd6; }
+progress { width: 320px; margin: 14px auto; accent-color: #2f7fd6; }
+</style></head>
+<body><b>gpuscope</b><progress aria-label="Loading"></progress><p role="status">%s …</p></body>
+</html>
+"""
+
 _NO_MARKUP = str.maketrans("<>&", "‹›+")
 """The title goes into the page as it is: it must hold no markup."""
 
@@ -49,7 +74,7 @@ def make_app(session: Session, host: str = "127.0.0.1") -> Dash:
     It refuses requests for other hosts, and tells the browser to load and run nothing but the
     page's own files: no scripts from elsewhere or inside the page, no eval, no frame around it.
     """
-    name = layout.plain(Path(session.trace.path).name, 60).translate(_NO_MARKUP)
+    name = plain(Path(session.traces[0].path).name, 60).translate(_NO_MARKUP)
     app = Dash(
         "gpuscope",
         assets_folder=str(Path(__file__).parent / "assets"),
@@ -58,19 +83,27 @@ def make_app(session: Session, host: str = "127.0.0.1") -> Dash:
         update_title="",
         index_string=_HEAD,
         compress=False,
+        external_scripts=["/shared/timeline.js"],
+        external_stylesheets=["/shared/style.css"],
     )
     app.layout = layout.page(session)
     callbacks.register(app, session)
+    data.register(app.server, session)
 
-    def refuse_foreign_hosts() -> Response | None:
-        """Refuse requests by another name: a page elsewhere could reach us through its own name."""
-        name = _host_name(request.host)
-        if name in LOOPBACK or name == host:
-            return None
-        text = (
-            f"This page answers as localhost or {host} only: --host NAME gives it another name.\n"
-        )
-        return Response(text, 403, mimetype="text/plain")
+    def refuse() -> Response | None:
+        if not is_ours(request.host, host):
+            return Response(_foreign(host), 403, mimetype="text/plain")
+        if request.method == "POST" and not _is_callback(app, request.get_json(silent=True)):
+            return Response("This is no request of the page.\n", 400, mimetype="text/plain")
+        return None
+
+    def fail(error: Exception) -> Response | HTTPException:
+        """Answer without a traceback in the terminal: a sentence there says what went wrong."""
+        if isinstance(error, HTTPException):
+            return error
+        kind = type(error).__name__
+        logging.getLogger("gpuscope").error("a request of the page failed: %s: %s", kind, error)
+        return Response("gpuscope could not answer this request.\n", 500, mimetype="text/plain")
 
     policy = (
         "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
@@ -84,19 +117,63 @@ def make_app(session: Session, host: str = "127.0.0.1") -> Dash:
         response.headers["Referrer-Policy"] = "no-referrer"
         return response
 
-    app.server.before_request(refuse_foreign_hosts)
+    app.server.before_request(refuse)
+    app.server.register_error_handler(Exception, fail)
     app.server.after_request(forbid_all_else)
     return app
 
 
-def _host_name(host: str) -> str:
-    """Return the name in a Host header, without its port and brackets."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if host.count(":") == 1 else host
+def is_ours(name: str, host: str) -> bool:
+    """Return whether a Host header names this machine, or the host that was chosen.
+
+    A page elsewhere could reach us through a name of its own.
+    """
+    if name.startswith("["):
+        name = name[1:].partition("]")[0]
+    elif name.count(":") == 1:
+        name = name.rpartition(":")[0]
+    return name in LOOPBACK or name == host
 
 
-def bind(app: Dash, host: str, port: int) -> BaseWSGIServer:
+def _foreign(host: str) -> str:
+    return f"This page answers as localhost or {host} only: --host NAME gives it another name.\n"
+
+
+def _is_callback(app: Dash, body: Any) -> bool:
+    """Return whether the body of a request asks for a callback of the page, in Dash's form."""
+    if not isinstance(body, dict) or body.get("output") not in app.callback_map:
+        return False
+    listed = [body.get("inputs"), body.get("state", []), body.get("changedPropIds", [])]
+    if not all(isinstance(part, list) for part in listed):
+        return False
+    return len(body["inputs"]) == len(app.callback_map[body["output"]]["inputs"]) and all(
+        isinstance(each, dict) and {"id", "property"} <= each.keys() for each in body["inputs"]
+    )
+
+
+class Front:
+    """What the server talks to: a page that tells how loading goes, then the application."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.stage = "Starting"
+        self.app: WSGIApplication | None = None
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request."""
+        if self.app is not None:
+            return self.app(environ, start_response)
+        asked = Request(environ)
+        if not is_ours(asked.host, self.host):
+            answer = PlainResponse(_foreign(self.host), 403)
+        elif asked.path == "/":
+            answer = PlainResponse(_LOADING % html.escape(self.stage), mimetype="text/html")
+        else:
+            answer = PlainResponse("gpuscope is still loading.\n", 503)
+        return answer(environ, start_response)
+
+
+def bind(app: WSGIApplication, host: str, port: int) -> BaseWSGIServer:
     """Bind the server; port 0 takes a free one.
 
     Raises
@@ -104,6 +181,9 @@ def bind(app: Dash, host: str, port: int) -> BaseWSGIServer:
     UsageError
         The port is taken, or the host is no address of this machine.
     """
+    if not host:
+        msg = "--host needs an address, such as 127.0.0.1: an empty one would mean all of them."
+        raise UsageError(msg)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -119,36 +199,72 @@ def bind(app: Dash, host: str, port: int) -> BaseWSGIServer:
         except OverflowError:
             msg = f"there is no port {port}: take one from 1 to 65535."
             raise UsageError(msg) from None
-    return make_server(host, port, app.server, threaded=True)
+    return make_server(host, port, app, threaded=True)
 
 
 def serve(
-    session: Session, *, host: str, port: int, browser: bool, say: Callable[[str], None]
+    load: Callable[[Callable[[str], None]], Session],
+    *,
+    what: str,
+    host: str,
+    port: int,
+    browser: bool,
+    say: Callable[[str], None],
 ) -> None:
-    """Serve the page until Ctrl-C.
+    """Load what is to be shown, and serve its page until Ctrl-C.
 
     Parameters
     ----------
+    load
+        Gives the session; it takes a function to tell how it gets on.
+    what
+        What is served, for the user.
     browser
         Open the page in the browser.
     say
         Takes the sentences for the user.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # requests are no news to the user
-    app = make_app(session, host)
-    server = bind(app, host, port)
+    front = Front(host)
+    server = bind(front, host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{server.server_port}/"
-    if host not in LOOPBACK:
-        say(
-            f"warning: {host} can be reached from other machines, and the page asks nobody who "
-            "they are"
-        )
-    say(f"Serving {session.trace.path} at {address} (Ctrl-C to stop)")
-    if browser:
-        threading.Thread(target=_open_browser, args=(address, say), daemon=True).start()
-    server.serve_forever()  # until Ctrl-C, which it takes for the end
-    say("Stopped.")
+
+    announced = threading.Lock()  # taken by the first to announce
+
+    def announce() -> None:
+        if not announced.acquire(blocking=False):
+            return
+        if host not in LOOPBACK:
+            say(
+                f"warning: {host} can be reached from other machines, and the page asks nobody "
+                "who they are"
+            )
+        say(f"Serving {what} at {address} (Ctrl-C to stop)")
+        if browser:
+            threading.Thread(target=_open_browser, args=(address, say), daemon=True).start()
+
+    def tell(stage: str) -> None:
+        front.stage = stage
+
+    answering = threading.Thread(target=server.serve_forever, daemon=True)
+    answering.start()
+    late = threading.Timer(PATIENCE_S, announce)
+    late.daemon = True
+    late.start()
+    try:
+        front.app = make_app(load(tell), host).server
+        late.cancel()
+        announce()
+        answering.join()
+    except KeyboardInterrupt:
+        if front.app is None:
+            raise
+        say("Stopped.")
+    finally:
+        late.cancel()
+        server.shutdown()
+        server.server_close()
 
 
 def _open_browser(address: str, say: Callable[[str], None]) -> None:

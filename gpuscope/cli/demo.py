@@ -30,4 +30,4 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope import samples
     from gpuscope.cli import view
 
-    return view.show(samples.path(args.name), args)
+    return view.show([samples.path(args.name)], args)

@@ -1,4 +1,4 @@
-"""Show a trace or a run in the browser.
+"""Show traces or runs in the browser, several together on one clock.
 
 The page is served on this machine alone, needs no network, and never writes to the trace.
 
@@ -7,19 +7,28 @@ For example:
   gpuscope view trace.sqlite
   gpuscope view report.nsys-rep         exported once by the installed nsys, into the cache folder
   gpuscope view runs/streams-20261130-120000
+  gpuscope view rank0.sqlite rank1.sqlite
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuscope.cli._options import add_page_options, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpuscope.app.state import Session
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope view`."""
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="trace, report or run folder")
+    parser.add_argument(
+        "trace", nargs="+", type=Path, metavar="TRACE", help="trace, report or run folder"
+    )
     add_page_options(parser)
 
 
@@ -28,17 +37,25 @@ def run(args: argparse.Namespace) -> int:
     return show(args.trace, args)
 
 
-def show(path: Path, args: argparse.Namespace) -> int:
-    """Serve the page of the trace at `path`; `args` has the page's options."""
+def show(paths: Sequence[Path], args: argparse.Namespace) -> int:
+    """Serve the page of the traces at `paths`; `args` has the page's options."""
     from gpuscope import api
-
-    trace = api.open_trace(path)
-    if trace.duration_ns > 0 and trace.operations is not None and len(trace.operations) > 500_000:
-        say(f"Laying out {len(trace.operations):,} operations …")
-
+    from gpuscope.app import state
     from gpuscope.app.server import serve
-    from gpuscope.app.state import Session
 
-    session = Session(trace, api.run_limits(path))
-    serve(session, host=args.host, port=args.port, browser=not args.no_browser, say=say)
+    def load(tell: Callable[[str], None]) -> Session:
+        traces = []
+        for path in paths:
+            tell(f"Reading {path.name}")
+            traces.append(api.open_trace(path))
+        return state.Session(traces, [api.run_limits(path) for path in paths], tell)
+
+    serve(
+        load,
+        what=", ".join(str(api.find_trace(path)) for path in paths),
+        host=args.host,
+        port=args.port,
+        browser=not args.no_browser,
+        say=say,
+    )
     return 0

@@ -1,14 +1,20 @@
-"""Level of detail: the marks that a view of a trace needs, at most a few thousand.
+"""Level of detail: what a view of a row of the timeline needs, whatever the row holds.
 
-Each lane holds the operations of one stream. Near, every operation is a mark. Far out, operations
-of one lane and class that lie closer than a pixel become one block with its busy share, so that
-nothing that ran is invisible and a block in which gaps dominate does not look solid. Blocks are
-prepared once, at steps of four in gap width; a view picks the finest step that a pixel can show.
+A row holds intervals, each with a paint (a class of operations, a cause, ...). Near, each is a mark
+of its own. Far out, a row is the share of every column of pixels that each paint covers, exact and
+from running sums, so that nothing that ran is invisible and gaps stay visible; intervals that are
+wide on the screen are marks then, too. ::
+
+    intervals  ├┤├┤ ├┤├┤    ├──────────────────┤ ├┤
+    columns    0.8  0.8  0  1  1  1  1  1  1  1  0.4
+    marks                   ├──────────────────┤
+
+A view costs a few binary searches for each column, and memory a few numbers for each interval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,134 +24,165 @@ Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 UInt8 = npt.NDArray[np.uint8]
 
-MAX_MARKS = 1_500
-"""Marks that a browser repaints at once (Plotly: about 60 ms a thousand bars)."""
-PIXELS = 1_200
-"""Width of the view that marks are made for."""
+FULL = 255
+"""A column that is covered all the time."""
+WIDE_COLUMNS = 4
+"""An interval at least this wide is a mark of its own beside the columns."""
+MAX_WIDE = 600
+"""Such marks of one paint in one row; more there are only where intervals overlap."""
 _STEP = 4
-_FIRST_GAP_NS = 1_000
+"""From one list of long intervals to the next, the shortest grows by this factor."""
+_WORTH = 0.7
+"""A list of long intervals is kept if it is shorter than the last by this factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What to draw: arrays of shape (n,)."""
+    """Intervals to draw one by one: arrays of shape (n,)."""
 
     start_ns: Int64
     end_ns: Int64
-    lane: Int32
-    op_class: UInt8
-    busy_ns: Int64
-    """Time in which something ran; of a single operation its duration."""
-    count: Int64
-    """Operations in the mark."""
-    row: Int64
-    """Index of the operation, or of the first one of a block."""
+    item: Int32
+    """What it is: an index into the table that the row shows."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
-    def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_] | slice) -> Marks:
-        """Return the marks selected by a mask, an index array or a slice."""
-        return Marks(*(getattr(self, name)[rows] for name in Marks.__slots__))
 
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    gap_ns: int
-    """Operations of a lane and class that are closer than this are one mark."""
-    marks: Marks
-    """Sorted by start."""
-    reach_ns: Int64
-    """Latest end so far: what a view that begins at t needs starts where this exceeds t."""
-
-
-class Pyramid:
-    """The marks of a trace at every level of detail.
+class Part:
+    """The intervals of one paint in one row.
 
     Parameters
     ----------
-    start_ns, end_ns, lane, op_class, row
-        The operations, arrays of shape (n,), sorted by start.
+    start_ns, end_ns, item
+        Arrays of shape (n,), sorted by start; intervals may overlap.
     """
 
-    def __init__(
-        self, start_ns: Int64, end_ns: Int64, lane: Int32, op_class: UInt8, row: Int64
-    ) -> None:
-        marks = Marks(
-            start_ns, end_ns, lane, op_class, end_ns - start_ns, np.ones_like(start_ns), row
-        )
-        self._levels = [_level(0, marks)]
-        by_lane = marks.take(np.lexsort((start_ns, op_class, lane)))
-        gap = _FIRST_GAP_NS
-        while len(by_lane) > MAX_MARKS and gap < 1 << 60:
-            merged = _merge(by_lane, gap)
-            if len(merged) < 0.7 * len(self._levels[-1].marks):
-                self._levels.append(
-                    _level(gap, merged.take(np.argsort(merged.start_ns, kind="stable")))
-                )
-            by_lane = merged
-            gap *= _STEP
+    def __init__(self, start_ns: Int64, end_ns: Int64, item: Int32) -> None:
+        self.start_ns, self.end_ns, self.item = start_ns, end_ns, item
+        reach = np.maximum.accumulate(end_ns)
+        # Intervals that follow each other end in order: then one array serves for both.
+        self._reach = end_ns if np.array_equal(reach, end_ns) else reach
+        fresh = reach - start_ns
+        np.subtract(reach[1:], np.maximum(start_ns[1:], reach[:-1]), out=fresh[1:])
+        self._covered = np.cumsum(fresh)
+        self._long = self._long_ones()
 
-    def view(self, low_ns: int, high_ns: int, lanes: Sequence[int] | None = None) -> Marks:
-        """Return the marks that touch [low, high), at most MAX_MARKS, on `lanes` (default all).
+    def __len__(self) -> int:
+        return len(self.start_ns)
 
-        The detail is that of a screen PIXELS wide.
+    def _long_ones(self) -> list[tuple[int, Int32]]:
+        """List the positions of the intervals longer than each of some lengths, lengths rising."""
+        duration = self.end_ns - self.start_ns
+        kept = np.arange(len(duration), dtype=np.int32)
+        lists: list[tuple[int, Int32]] = []
+        length = 1
+        while len(kept) > MAX_WIDE and length < 1 << 60:
+            length *= _STEP
+            fewer = kept[duration[kept] >= length]
+            if len(fewer) < _WORTH * (len(lists[-1][1]) if lists else len(duration)):
+                lists.append((length, fewer))
+            kept = fewer
+        return lists
+
+    def within(self, low_ns: int, high_ns: int) -> tuple[int, int]:
+        """Return the positions between which all intervals lie that touch [low, high)."""
+        first = int(np.searchsorted(self._reach, low_ns, side="right"))
+        return first, max(first, int(np.searchsorted(self.start_ns, high_ns)))
+
+    def covered(self, time_ns: Int64) -> Int64:
+        """Return how much time the intervals cover before each of some times."""
+        at = np.searchsorted(self.start_ns, time_ns, side="right") - 1
+        before = np.maximum(at, 0)
+        time = self._covered[before] - np.maximum(self._reach[before] - time_ns, 0)
+        return np.where(at >= 0, time, 0)
+
+    def columns(self, edges_ns: Int64) -> UInt8:
+        """Return the covered share of each column between two edges, 0 to FULL.
+
+        It is 0 only where nothing ran: an interval of no length counts, too.
         """
-        pixel = max(1, (high_ns - low_ns) // PIXELS)
-        finest = max(i for i, level in enumerate(self._levels) if level.gap_ns <= pixel)
-        for level in self._levels[finest:]:
-            first = int(np.searchsorted(level.reach_ns, low_ns, side="right"))
-            stop = int(np.searchsorted(level.marks.start_ns, high_ns))
-            if stop - first <= 4 * MAX_MARKS or level is self._levels[-1]:
-                break
-        marks = level.marks.take(slice(first, stop))
-        marks = marks.take(marks.end_ns > low_ns)
-        if lanes is not None:
-            marks = marks.take(np.isin(marks.lane, lanes))
-        if len(marks) <= MAX_MARKS:
-            return marks
-        marks = marks.take(np.lexsort((marks.start_ns, marks.op_class, marks.lane)))
-        gaps = np.sort(_gaps(marks))
-        # As many blocks remain as there are gaps at least this wide.
-        enough = int(gaps[max(0, len(gaps) - MAX_MARKS)]) if len(gaps) else pixel
-        return _merge(marks, max(pixel, enough))
+        share = np.diff(self.covered(edges_ns)) * FULL
+        size = np.diff(edges_ns)
+        share = -(-share // size)
+        begun = np.diff(np.searchsorted(self.start_ns, edges_ns)) > 0
+        shares: UInt8 = np.maximum(share, begun).astype(np.uint8)
+        return shares
+
+    def marks(self, low_ns: int, high_ns: int, shortest_ns: int = 0) -> Marks:
+        """Return the intervals that touch [low, high) and last `shortest_ns` or longer."""
+        first, stop = self.within(low_ns, high_ns)
+        long_ones = [rows for length, rows in self._long if length <= shortest_ns]
+        if long_ones:
+            begin, end = np.searchsorted(long_ones[-1], [first, stop])
+            rows = long_ones[-1][begin:end]
+        else:
+            rows = np.arange(first, stop, dtype=np.int32)
+        duration = self.end_ns[rows] - self.start_ns[rows]
+        rows = rows[(self.end_ns[rows] > low_ns) & (duration >= shortest_ns)]
+        if shortest_ns and len(rows) > MAX_WIDE:
+            duration = self.end_ns[rows] - self.start_ns[rows]
+            rows = np.sort(rows[np.argpartition(-duration, MAX_WIDE)[:MAX_WIDE]])
+        return Marks(self.start_ns[rows], self.end_ns[rows], self.item[rows])
 
 
-def _level(gap_ns: int, marks: Marks) -> _Level:
-    return _Level(gap_ns, marks, np.maximum.accumulate(marks.end_ns))
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """What to draw of one row."""
+
+    columns: Mapping[int, UInt8]
+    """Covered share of every column by paint; empty where every interval is a mark."""
+    marks: Mapping[int, Marks]
+    """By paint."""
 
 
-def _key(marks: Marks) -> Int64:
-    return marks.lane.astype(np.int64) * 256 + marks.op_class
+def view(
+    parts: Mapping[int, Part], low_ns: int, high_ns: int, column_ns: int, most: int
+) -> RowView:
+    """Return what to draw of a row in [low, high): all its intervals if there are at most `most`.
 
-
-def _gaps(marks: Marks) -> Int64:
-    """Return the gaps between marks that follow each other in one lane and class."""
-    gaps = marks.start_ns[1:] - marks.end_ns[:-1]
-    within_lane: Int64 = gaps[np.diff(_key(marks)) == 0]
-    return within_lane
-
-
-def _merge(marks: Marks, gap_ns: int) -> Marks:
-    """Join marks of one lane and class closer than `gap_ns`; sorted by (lane, class, start)."""
-    if not len(marks):
-        return marks
-    new_key = np.diff(_key(marks), prepend=-1) != 0
-    # Ends do not decrease within a lane, but for operations that overlap in one stream.
-    reach = np.maximum.accumulate(marks.end_ns + np.cumsum(new_key) * (1 << 50)) - np.cumsum(
-        new_key
-    ) * (1 << 50)
-    opens = new_key.copy()
-    opens[1:] |= marks.start_ns[1:] - reach[:-1] >= gap_ns
-    first = np.flatnonzero(opens)
-    last = np.append(first[1:], len(marks)) - 1
-    length = reach[last] - marks.start_ns[first]
-    return Marks(
-        start_ns=marks.start_ns[first],
-        end_ns=reach[last],
-        lane=marks.lane[first],
-        op_class=marks.op_class[first],
-        busy_ns=np.minimum(np.add.reduceat(marks.busy_ns, first), length),
-        count=np.add.reduceat(marks.count, first),
-        row=marks.row[first],
+    Parameters
+    ----------
+    parts
+        The row's intervals by paint.
+    column_ns
+        Width of a column; `low_ns` is the left edge of the first.
+    """
+    if sum(stop - first for first, stop in (p.within(low_ns, high_ns) for p in parts.values())) <= (
+        most
+    ):
+        return RowView({}, {paint: part.marks(low_ns, high_ns) for paint, part in parts.items()})
+    count = -(-(high_ns - low_ns) // column_ns)
+    edges = low_ns + column_ns * np.arange(count + 1, dtype=np.int64)
+    return RowView(
+        {paint: part.columns(edges) for paint, part in parts.items()},
+        {
+            paint: part.marks(low_ns, high_ns, WIDE_COLUMNS * column_ns)
+            for paint, part in parts.items()
+        },
     )
+
+
+def split(
+    row: Int32, paint: Int32, start_ns: Int64, end_ns: Int64, item: Int32
+) -> dict[int, dict[int, Part]]:
+    """Sort intervals, arrays of shape (n,) by start, into parts by row and paint."""
+    if not len(row):
+        return {}
+    paints = int(paint.max()) + 1
+    key = row.astype(np.int64) * paints + paint
+    if int(key.max()) < 1 << 16:
+        key = key.astype(np.uint16)  # sorted by radix
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.flatnonzero(np.diff(key.astype(np.int64), prepend=-1))
+    rows: dict[int, dict[int, Part]] = {}
+    for begin, stop in _pieces(first.tolist(), len(key)):
+        number, code = divmod(int(key[begin]), paints)
+        mine = order[begin:stop]
+        rows.setdefault(number, {})[code] = Part(start_ns[mine], end_ns[mine], item[mine])
+    return rows
+
+
+def _pieces(first: Sequence[int], stop: int) -> list[tuple[int, int]]:
+    return list(zip(first, [*first[1:], stop], strict=True))

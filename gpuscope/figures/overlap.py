@@ -1,26 +1,90 @@
-"""Overlap as pictures: the matrix of the classes, and which sets of them were active how long."""
+"""What ran together: how long each set of classes, and the matrix of the classes as a picture."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import plotly.graph_objects as go
 
 from gpuscope.figures.palette import Theme
-from gpuscope.model.result import Scope
+from gpuscope.model.classes import CLASSES
+from gpuscope.model.result import Part, Scope
 from gpuscope.units import format_ns, format_ratio
 
 _CELL_PX = 62
-_LETTER_SHARE = 0.0125
-"""Width of a letter as a share of the bar: a part too narrow for its label carries none."""
 
 
-def matrix_figure(scope: Scope, theme: Theme) -> go.Figure:
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What of a scope the pictures show: how long each set of classes was active, and what follows.
+
+    The part of a scope that a window has, too, at once and exactly.
+    """
+
+    span_ns: int
+    busy_ns: Mapping[str, int]
+    """Busy time of each class."""
+    overlap_ns: Mapping[tuple[str, str], int | None]
+    """Time in which two classes, a < b, were active at once; None: not measured."""
+    partition: tuple[Part, ...]
+    """Time of each set of engine classes, idle time too."""
+
+    @classmethod
+    def of_scope(cls, scope: Scope) -> Together:
+        """Take the figures from a scope."""
+        return cls(
+            scope.span_ns,
+            {name: figures.busy_ns for name, figures in scope.classes.items()},
+            {(pair.a, pair.b): pair.overlap_ns for pair in scope.pairs},
+            scope.partition,
+        )
+
+    @classmethod
+    def of_sets(
+        cls, span_ns: int, sets: Mapping[tuple[str, ...], int], host: Collection[str]
+    ) -> Together:
+        """Add up the time of each set of classes, sorted; those in `host` are on no engine."""
+        busy: dict[str, int] = {}
+        overlap: dict[tuple[str, str], int | None] = {}
+        partition: dict[tuple[str, ...], int] = {}
+        for names, time in sets.items():
+            for name in names if time else ():
+                busy[name] = busy.get(name, 0) + time
+            for pair in combinations(names, 2):
+                overlap[pair] = (overlap.get(pair) or 0) + time
+            engines = tuple(name for name in names if name not in host)
+            if engines and time:
+                partition[engines] = partition.get(engines, 0) + time
+        idle = span_ns - sum(partition.values())
+        parts = [Part(names, time) for names, time in sorted(partition.items())]
+        return cls(
+            span_ns,
+            {name: busy[name] for name in CLASSES if name in busy},
+            {pair: time for pair, time in overlap.items() if pair[0] in busy and pair[1] in busy},
+            (*([Part((), idle)] if idle else []), *parts),
+        )
+
+    @property
+    def idle_ns(self) -> int:
+        """Time of the span in which no engine was active."""
+        return sum(part.ns for part in self.partition if not part.classes)
+
+    def ratio(self, a: str, b: str) -> float | None:
+        """Return overlap / min(busy, busy) of two classes."""
+        time = self.overlap_ns.get((min(a, b), max(a, b)), 0)
+        least = min(self.busy_ns[a], self.busy_ns[b])
+        return None if time is None or not least else time / least
+
+
+def matrix_figure(scope: Together, theme: Theme) -> go.Figure:
     """Draw the overlap matrix: the colour is overlap / min(busy, busy), the text also the time.
 
     The diagonal holds each class's busy time. Fewer than two classes have no matrix.
     """
-    names = [name for name in scope.classes if scope.classes[name].busy_ns]
+    names = [name for name, busy in scope.busy_ns.items() if busy]
     if len(names) < 2:
         return empty_figure()
     ratios: list[list[float | None]] = []
@@ -29,18 +93,15 @@ def matrix_figure(scope: Scope, theme: Theme) -> go.Figure:
         ratio_row: list[float | None] = []
         text_row = []
         for b in names:
-            pair = scope.pair(a, b)
+            ratio = None if a == b else scope.ratio(a, b)
+            ratio_row.append(ratio)
             if a == b:
-                ratio_row.append(None)
-                text_row.append(f"<b>{format_ns(scope.classes[a].busy_ns)}</b><br>busy")
-            elif pair is None or pair.overlap_ratio is None:
-                ratio_row.append(None)
+                text_row.append(f"<b>{format_ns(scope.busy_ns[a])}</b><br>busy")
+            elif ratio is None:
                 text_row.append("–")
             else:
-                ratio_row.append(pair.overlap_ratio)
-                text_row.append(
-                    f"<b>{format_ratio(pair.overlap_ratio)}</b><br>{format_ns(pair.overlap_ns)}"
-                )
+                time = scope.overlap_ns.get((min(a, b), max(a, b)), 0)
+                text_row.append(f"<b>{format_ratio(ratio)}</b><br>{format_ns(time)}")
         ratios.append(ratio_row)
         texts.append(text_row)
     figure = go.Figure(
@@ -84,46 +145,6 @@ def matrix_figure(scope: Scope, theme: Theme) -> go.Figure:
     return figure
 
 
-def partition_figure(scope: Scope, theme: Theme) -> go.Figure:
-    """Draw one bar: the share of the span in which exactly each set of classes was active."""
-    figure = go.Figure()
-    span = max(1, scope.span_ns)
-    for part in scope.partition:
-        label = " + ".join(part.classes) or "idle"
-        share = part.ns / span
-        text = f"{label} {100 * share:.0f} %"
-        figure.add_trace(
-            go.Bar(
-                orientation="h",
-                x=[share],
-                y=[""],
-                name=label,
-                marker=_paint(part.classes, theme),
-                text=[text if share > _LETTER_SHARE * len(text) else ""],
-                textposition="inside",
-                insidetextanchor="middle",
-                textangle=0,
-                constraintext="both",
-                hovertemplate=(
-                    f"<b>{label}</b><br>{format_ns(part.ns)}, {100 * share:.1f} % of the span"
-                    "<extra></extra>"
-                ),
-            )
-        )
-    axis = {"visible": False, "fixedrange": True}
-    figure.update_layout(
-        **_plain(theme),
-        barmode="stack",
-        bargap=0,
-        height=64,
-        margin={"l": 0, "r": 0, "t": 4, "b": 4},
-        showlegend=False,
-        xaxis={**axis, "range": [0, 1]},
-        yaxis=axis,
-    )
-    return figure
-
-
 def empty_figure() -> go.Figure:
     """Return a figure of nothing, transparent and flat."""
     axis = {"visible": False, "fixedrange": True}
@@ -136,20 +157,6 @@ def empty_figure() -> go.Figure:
             "yaxis": axis,
         }
     )
-
-
-def _paint(classes: tuple[str, ...], theme: Theme) -> dict[str, Any]:
-    """Return a marker: plain for one class, striped in the colours of two, pale for none."""
-    if not classes:
-        return {"color": theme.range_fill}
-    colors = [theme.class_color(name) for name in classes]
-    if len(colors) == 1:
-        return {"color": colors[0]}
-    shape = "/" if len(colors) == 2 else "x"
-    return {
-        "color": colors[0],
-        "pattern": {"shape": shape, "fgcolor": colors[1], "size": 9, "solidity": 0.45},
-    }
 
 
 def _plain(theme: Theme) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Colours of the operation classes and of the page, light and dark.
 
-The class colours keep two rules that tests hold them to: every bar stands out from the page by a
-contrast of 3 to 1, and the classes that often run side by side stay apart for people with each kind
-of colour blindness. Colour never stands alone: bars have names, verdicts have words.
+The class colours keep two rules that tests hold them to: every bar of an operation stands out from
+the page by a contrast of 3 to 1, and the classes that often run side by side stay apart for people
+with each kind of colour blindness. Colour never stands alone: bars have names, verdicts have words.
 """
 
 from __future__ import annotations
@@ -23,6 +23,16 @@ _LIGHT = {
     "h2h": "#a67c52",
     "mpi": "#7e57c2",
     "gate": "#8893a1",
+    "call": "#c3cedb",
+    "wait": "#f0ccd3",
+    "range": "#e8edf3",
+    "idle: host": "#f6d5da",
+    "idle: stream": "#d9dcf7",
+    "idle: event": "#cfe8ea",
+    "idle: null-stream": "#f3e0c4",
+    "idle: engine": "#e3e6c3",
+    "idle: sm": "#d3e4f5",
+    "idle: unknown": "#e4e7eb",
 }
 _DARK = {
     "kernel": "#3d8ff0",
@@ -38,6 +48,16 @@ _DARK = {
     "h2h": "#cda274",
     "mpi": "#a98ae6",
     "gate": "#6a7684",
+    "call": "#43536a",
+    "wait": "#5e3640",
+    "range": "#2a3645",
+    "idle: host": "#4f2a33",
+    "idle: stream": "#33345c",
+    "idle: event": "#1f4448",
+    "idle: null-stream": "#4a3a1e",
+    "idle: engine": "#3d4120",
+    "idle: sm": "#223d57",
+    "idle: unknown": "#333c47",
 }
 
 
@@ -65,18 +85,16 @@ class Theme:
     muted: str
     line: str
     surface: str
-    range_fill: str
-    """Fill of NVTX ranges."""
     ratio_scale: tuple[tuple[float, str], ...]
     """Colour scale of overlap ratios from 0 to 1."""
 
-    def class_color(self, op_class: str) -> str:
-        """Return the colour of an operation class."""
-        return (_DARK if self.name == "dark" else _LIGHT)[op_class]
+    def color(self, name: str) -> str:
+        """Return the colour of an operation class, a call, a range or a cause of idle time."""
+        return (_DARK if self.name == "dark" else _LIGHT)[name]
 
-    def ink_on(self, op_class: str) -> str:
-        """Return the colour of text on a bar of a class: the one of two that is read best."""
-        fill = self.class_color(op_class)
+    def ink_on(self, name: str) -> str:
+        """Return the colour of text on a bar of that colour: the one of two that is read best."""
+        fill = self.color(name)
         return max(_INKS, key=lambda ink: contrast(ink, fill))
 
 
@@ -86,7 +104,6 @@ LIGHT = Theme(
     muted="#5d6b7a",
     line="#e3e8ee",
     surface="#ffffff",
-    range_fill="#e8edf3",
     ratio_scale=((0.0, "#f4f6f9"), (0.5, "#9cc9e6"), (1.0, "#0061c2")),
 )
 DARK = Theme(
@@ -95,7 +112,6 @@ DARK = Theme(
     muted="#93a1b1",
     line="#2a3441",
     surface="#151c25",
-    range_fill="#2a3645",
     ratio_scale=((0.0, "#1c2530"), (0.5, "#245b85"), (1.0, "#4ba3e3")),
 )
 

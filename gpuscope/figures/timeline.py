@@ -1,74 +1,90 @@
-"""The timeline: a lane a stream, grouped by process and device, NVTX ranges above them."""
+"""The timeline: traces laid out in rows, and what a view of the rows needs to be drawn.
+
+Rows make a tree, written flat with a level: a process, its devices, their streams; its threads.
+Times are in ns from the page's zero, the first operation of all traces on one clock. Nothing is
+drawn here: the script `timeline.js` beside this file draws what :meth:`Timeline.view` returns.
+"""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Sequence
+import base64
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import plotly.graph_objects as go
 
-from gpuscope.figures.levels import MAX_MARKS, PIXELS, Marks, Pyramid
-from gpuscope.figures.palette import Theme
+from gpuscope.analysis import Options
+from gpuscope.figures.levels import Part, split, view
+from gpuscope.figures.overlap import Together
+from gpuscope.figures.palette import DARK, LIGHT
+from gpuscope.intervals import coverage, gaps, union, union_sorted
 from gpuscope.intervals import depth as depth_of
-from gpuscope.model.classes import CLASSES, CODE, base_name
-from gpuscope.model.tables import MEMORY_KINDS, Operations
+from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES, HOST_CODES, base_name
+from gpuscope.model.tables import Operations
 from gpuscope.model.trace import Trace
-from gpuscope.scopes import project_ranges
-from gpuscope.units import NS_PER_MS, NS_PER_S, format_bytes, format_ns, format_rate
+from gpuscope.scopes import ProjectedRanges, nesting, project_ranges
+from gpuscope.waits import CALL_KINDS, REASONS, Case, Waits, call_name
 
 Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+Parts = dict[int, Part]
 
-LABELS = "labels"
-"""Name of the traces that hold the names written into bars."""
+ASSETS = Path(__file__).parent / "assets"
+"""The script and the style that the page and the report share."""
+
+MOST_MARKS = 4_000
+"""Marks of all rows of a view together, but for wide ones."""
+NEAR_MARKS = 400
+"""At most so many intervals of one row are drawn one by one."""
+MAX_COLUMNS = 4_096
 MAX_RANGE_DEPTH = 5
-"""Nesting levels of NVTX ranges that get a lane; deeper ones share the last."""
+"""Nesting levels of NVTX ranges that get a row; deeper ones share the last."""
 MAX_RANGE_ROWS = 4
 """Rows that ranges of one depth spread over where they overlap; more share these."""
 MAX_RANGE_LANES = 8
-"""Lanes of NVTX ranges of one device."""
-_LANE_PX = ((16, 26), (32, 21))
-_DENSE_LANE_PX = 17
-"""Height of a lane: the more lanes, the flatter."""
-_TOP_PX = 54
-_BOTTOM_PX = 10
-_LEGEND_PX = 24
-"""From the lanes up to the legend: the time axis lies between."""
-_NAME_LENGTH = 90
-_LABEL_LENGTH = 40
+"""Rows of NVTX ranges of one device."""
+OPEN_THREADS = 2
+"""Threads are unfolded at first when there are so few."""
+_NAME_LENGTH = 160
 _LONGEST_PARSED = 2_000
-"""Characters of a kernel's name in which its base is looked for."""
+"""Characters of a name in which its base, or a pattern, is looked for."""
 _KERNELS = (CODE["kernel"], CODE["comm"], CODE["fused"])
-_SHORTEST_LABEL = 4
-_CHARACTER_PX = 6.1
-"""Width of a character of a label."""
-_LABEL_SPACE_PX = 5
-_RANGE_HEIGHT = 0.82
-_BAR_HEIGHT = 0.78
-_FAINTEST = 0.35
+
+PAINTS = (*CLASSES, "call", "wait", "range", *(f"idle: {reason}" for reason in REASONS))
+"""What rows are painted with, by number; after these come the sets of classes of the bands."""
+_CALL, _WAIT, _RANGE = (PAINTS.index(name) for name in ("call", "wait", "range"))
+_FIRST_REASON = PAINTS.index(f"idle: {REASONS[0]}")
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class Row:
     """A row of the timeline."""
 
     label: str
     kind: str
-    """``range``, ``stream`` or ``mpi``."""
-    device: int
-    """Index into Trace.devices."""
+    """``group``, ``device`` (its band shows what ran together), ``idle``, ``range``, ``stream``,
+    ``engine``, ``thread`` (its CUDA calls), ``nvtx`` or ``mpi``."""
+    level: int
+    """How deep in the tree; the rows below it with a larger level belong to it."""
+    trace: int
+    """Number of the trace."""
+    device: int = -1
+    """Index into Trace.devices, or -1."""
+    note: str = ""
+    """What a reader of the label may want to know, too."""
+    unfolded: bool = True
+    """Whether the rows that belong to it are shown at first."""
 
 
-def safe_text(text: str, length: int = _NAME_LENGTH) -> str:
-    """Make a name from a trace safe to show: one line, no markup, at most `length` long."""
+def plain(text: str, length: int = 120) -> str:
+    """Make a name from a trace fit for a text node: one line of printable characters."""
     clean = "".join(char if char.isprintable() else "�" for char in text[: 4 * length])
-    if len(text) > length:
-        clean = clean[: length - 1] + "…"
-    # Plotly knows no entity for quotes, and in text they do nothing.
-    return html.escape(clean, quote=False)
+    return clean if len(text) <= length else clean[: length - 1] + "…"
 
 
 def spread(start_ns: Int64, end_ns: Int64, most: int) -> tuple[Int64, int]:
@@ -98,407 +114,505 @@ def spread(start_ns: Int64, end_ns: Int64, most: int) -> tuple[Int64, int]:
     return (np.arange(len(start_ns)) - first) % count, count
 
 
-class Timeline:
-    """A trace laid out in lanes, ready to be drawn at any view.
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A trace on the page."""
 
-    Lanes are grouped by process and device: first the NVTX ranges by nesting depth, then MPI calls,
-    then the streams by number. A device without operations has no lane.
+    trace: Trace
+    shift_ns: int
+    """What to add to its times to get times of the page."""
+    waits: Waits
+    ranges: ProjectedRanges
+    operations: Operations
+
+    def table(self, kind: str) -> tuple[Any, str]:
+        """Return the table whose rows a row of this kind shows, and the table's name."""
+        name = {"stream": "operations", "engine": "operations", "idle": "operations"}.get(kind)
+        name = name or {"range": "ranges", "nvtx": "ranges", "thread": "api", "mpi": "mpi"}[kind]
+        return getattr(self.trace, name), name
+
+
+def clock_shifts(traces: Sequence[Trace]) -> list[int]:
+    """Return what to add to the times of each trace so that all share one clock from 0.
+
+    By the recorded time of day; where a trace has none, all begin together.
+    """
+    utc = [trace.start_utc_ns for trace in traces]
+    known = [time for time in utc if time is not None]
+    if len(known) < len(utc):
+        return [-trace.origin_ns for trace in traces]
+    zero = min(time + trace.origin_ns for time, trace in zip(known, traces, strict=True))
+    return [time - zero for time in known]
+
+
+class Timeline:
+    """Traces laid out in rows, ready for any view.
+
+    A device without operations has no row.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        operations = trace.operations if trace.operations is not None else Operations.empty()
-        self._operations = operations
-        self._ranges = project_ranges(trace)
-        self.lanes: list[Lane] = []
-        shown = np.flatnonzero(operations.op_class != CODE["gate"])
-        self._place_lanes(operations.take(shown))
-        stream = operations.stream[shown]
-        lane_of_stream = np.zeros(len(trace.streams) + 1, np.int32)
-        for number, place in self._lane_of_stream.items():
-            lane_of_stream[number] = place
-        self._pyramid = Pyramid(
-            operations.start_ns[shown],
-            operations.end_ns[shown],
-            lane_of_stream[stream],
-            operations.op_class[shown],
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self.placed = [
+            Placed(
+                trace,
+                shift,
+                Case.of(trace, Options()).waits,
+                project_ranges(trace),
+                trace.operations if trace.operations is not None else Operations.empty(),
+            )
+            for trace, shift in zip(traces, clock_shifts(traces), strict=True)
+        ]
+        self.rows: list[Row] = []
+        self.sets: list[tuple[str, ...]] = []
+        """The sets of classes that ran together, painted with numbers from len(PAINTS) on."""
+        self._parts: dict[int, Parts] = {}
+        self._busy: dict[int, Part] = {}
+        self.row_of_stream: list[dict[int, int]] = []
+        self.row_of_thread: list[dict[int, int]] = []
+        self.row_of_device: list[dict[int, int]] = []
+        for number in range(len(self.placed)):
+            self._lay_out(number)
+        ends = [p.trace.origin_ns + p.shift_ns + p.trace.duration_ns for p in self.placed]
+        self.end_ns = max([1, *ends])
+        """End of the last operation; the first starts at 0."""
+        self._short_names: dict[tuple[int, int, bool], str] = {}
+        self._matching = lru_cache(maxsize=2)(self._find_matching)
+
+    # Laying out
+
+    def _add(self, row: Row, parts: Parts | None = None) -> int:
+        self.rows.append(row)
+        if parts:
+            self._parts[len(self.rows) - 1] = parts
+        return len(self.rows) - 1
+
+    def _lay_out(self, number: int) -> None:
+        placed = self.placed[number]
+        trace, operations = placed.trace, placed.operations
+        for index in (self.row_of_stream, self.row_of_thread, self.row_of_device):
+            index.append({})
+        shown = np.flatnonzero(operations.op_class != CODE["gate"]).astype(np.int32)
+        by_stream = self._split(number, operations, shown, operations.stream[shown])
+        engine = operations.device[shown] * len(CLASSES) + operations.op_class[shown]
+        by_engine = self._split(number, operations, shown, engine)
+        used = sorted(
+            set(np.unique(operations.device[shown]).tolist()),
+            key=lambda index: (trace.devices[index].process, trace.devices[index].number),
+        )
+        threads = self._threads(number)
+        if len(self.placed) > 1:
+            self._add(Row(plain(Path(trace.path).name, 60), "group", 0, number))
+        base = int(len(self.placed) > 1)
+        processes = dict.fromkeys(trace.devices[index].process for index in used)
+        for process in processes:
+            level = base
+            if len(processes) > 1 or base:
+                self._add(Row(self._process_label(placed, process), "group", base, number))
+                level += 1
+            for device in used:
+                if trace.devices[device].process == process:
+                    self._lay_out_device(number, device, level, by_stream, by_engine)
+            mine = [thread for thread in threads if trace.threads[thread].process == process]
+            for thread in mine:
+                self._lay_out_thread(
+                    number, thread, level, threads[thread], len(mine) <= OPEN_THREADS
+                )
+
+    def _split(
+        self, number: int, operations: Operations, shown: Int32, row: npt.NDArray[Any]
+    ) -> dict[int, Parts]:
+        shift = self.placed[number].shift_ns
+        return split(
+            row.astype(np.int32),
+            operations.op_class[shown].astype(np.int32),
+            operations.start_ns[shown] + shift,
+            operations.end_ns[shown] + shift,
             shown,
         )
-        ranges = self._ranges
-        order = np.argsort(ranges.start_ns, kind="stable")
-        self._range_pyramid = Pyramid(
-            ranges.start_ns[order],
-            ranges.end_ns[order],
-            self._range_lane[order],
-            np.zeros(len(order), np.uint8),
-            ranges.range_row[order],
-        )
-        self._short_names: dict[int, str] = {}
-        self.low_ns = trace.origin_ns
-        self.high_ns = trace.origin_ns + max(1, trace.duration_ns)
 
-    def _place_lanes(self, operations: Operations) -> None:
-        trace, ranges = self.trace, self._ranges
-        self._lane_of_stream: dict[int, int] = {}
-        self._range_lane = np.zeros(len(ranges.start_ns), np.int32)
-        self._mpi_lane: dict[int, int] = {}
-        used = set(np.unique(operations.stream).tolist())
-        for device in sorted(
-            set(np.unique(operations.device).tolist()),
-            key=lambda index: (trace.devices[index].process, trace.devices[index].number),
-        ):
-            self._place_ranges(device)
-            if trace.mpi is not None and len(trace.mpi):
-                self._mpi_lane[device] = len(self.lanes)
-                self.lanes.append(Lane("MPI", "mpi", device))
-            streams = [i for i, s in enumerate(trace.streams) if s.device == device and i in used]
-            for index in sorted(streams, key=lambda i: trace.streams[i].number):
-                self._lane_of_stream[index] = len(self.lanes)
-                self.lanes.append(Lane(trace.streams[index].label, "stream", device))
+    @staticmethod
+    def _process_label(placed: Placed, process: int) -> str:
+        facts = placed.trace.processes[process]
+        rank = f"rank {facts.rank} · " if facts.rank is not None else ""
+        name = f" {plain(facts.name, 40)}" if facts.name else ""
+        return f"{rank}process {facts.pid}{name}"
 
-    def _place_ranges(self, device: int) -> None:
-        """Give the ranges on a device their lanes: one a nesting depth, more where they overlap."""
-        ranges = self._ranges
+    def _lay_out_device(
+        self,
+        number: int,
+        device: int,
+        level: int,
+        by_stream: Mapping[int, Parts],
+        by_engine: Mapping[int, Parts],
+    ) -> None:
+        trace = self.placed[number].trace
+        facts = trace.devices[device]
+        engines = {
+            code: by_engine[device * len(CLASSES) + code]
+            for code in range(len(CLASSES))
+            if device * len(CLASSES) + code in by_engine
+        }
+        note = plain(facts.name, 40) if facts.name else ""
+        head = self._add(Row(f"GPU {facts.number}", "device", level, number, device, note))
+        self.row_of_device[number][device] = head
+        idle = self._band(number, device, head, engines)
+        self._add(Row("idle: why", "idle", level + 1, number, device), idle)
+        self._lay_out_ranges(number, device, level + 1)
+        streams = [i for i, s in enumerate(trace.streams) if s.device == device and i in by_stream]
+        for index in sorted(streams, key=lambda i: trace.streams[i].number):
+            stream = trace.streams[index]
+            notes = [
+                stream.kind if stream.kind in ("blocking", "non-blocking") else "",
+                f"priority {stream.priority}" if stream.priority else "",
+            ]
+            self.row_of_stream[number][index] = self._add(
+                Row(
+                    stream.label,
+                    "stream",
+                    level + 1,
+                    number,
+                    device,
+                    " · ".join(filter(None, notes)),
+                ),
+                by_stream[index],
+            )
+        self._add(Row("engines", "group", level + 1, number, device, "by class", unfolded=False))
+        for code, parts in engines.items():
+            self._add(Row(CLASSES[code], "engine", level + 2, number, device), parts)
+
+    def _band(self, number: int, device: int, head: int, engines: Mapping[int, Parts]) -> Parts:
+        """Make the band of what ran together, and return the idle stretches by their cause."""
+        placed = self.placed[number]
+        codes, lines = [], []
+        for code, parts in engines.items():
+            part = parts[code]
+            codes.append(code)
+            lines.append(union(part.start_ns, part.end_ns))
+        mpi = placed.trace.mpi
+        if mpi is not None:
+            mine = mpi.process == placed.trace.devices[device].process
+            codes.append(CODE["mpi"])
+            lines.append(
+                union(mpi.start_ns[mine] + placed.shift_ns, mpi.end_ns[mine] + placed.shift_ns)
+            )
+        cut = coverage(lines)
+        masks, which = np.unique(cut.mask, return_inverse=True)
+        paint_of = np.array([self._paint_of_set(codes, mask) for mask in masks.tolist()], np.int32)
+        self._parts[head] = split(
+            np.zeros(len(cut.start), np.int32),
+            paint_of[which],
+            cut.start,
+            cut.end,
+            np.full(len(cut.start), -1, np.int32),
+        ).get(0, {})
+        on_gpu = sum(1 << i for i, code in enumerate(codes) if code in ENGINE_CODES)
+        working = (cut.mask & on_gpu) != 0
+        busy = union_sorted(cut.start[working], cut.end[working])
+        if not len(busy[0]):
+            return {}
+        self._busy[head] = Part(*busy, np.zeros(len(busy[0]), np.int32))
+        return self._idle(placed, device, *gaps(busy))
+
+    def _idle(self, placed: Placed, device: int, start: Int64, end: Int64) -> Parts:
+        """Return idle stretches by what the operation that ended each had waited for."""
+        operations = placed.operations
+        mine = (operations.device == device) & np.isin(operations.op_class, ENGINE_CODES)
+        rows = np.flatnonzero(mine & (operations.end_ns > operations.start_ns)).astype(np.int32)
+        first = np.searchsorted(operations.start_ns[rows], end - placed.shift_ns)
+        item = rows[np.minimum(first, len(rows) - 1)]
+        paint = placed.waits.reason[item].astype(np.int32) + _FIRST_REASON
+        return split(np.zeros(len(start), np.int32), paint, start, end, item).get(0, {})
+
+    def _paint_of_set(self, codes: Sequence[int], mask: int) -> int:
+        names = tuple(sorted(CLASSES[code] for i, code in enumerate(codes) if mask >> i & 1))
+        if names not in self.sets:
+            self.sets.append(names)
+        return len(PAINTS) + self.sets.index(names)
+
+    def _lay_out_ranges(self, number: int, device: int, level: int) -> None:
+        """Give the ranges on a device their rows: one a nesting depth, more where they overlap."""
+        placed = self.placed[number]
+        ranges = placed.ranges
         mine = np.flatnonzero(ranges.device == device)
         depth = np.minimum(ranges.depth[mine], MAX_RANGE_DEPTH - 1)
         deepest = int(depth.max(initial=-1))
-        first = len(self.lanes)
-        for level in range(deepest + 1):
-            rows = mine[depth == level]
-            left = MAX_RANGE_LANES - (len(self.lanes) - first) - (deepest - level)
-            row, count = spread(
+        first = len(self.rows)
+        for place in range(deepest + 1):
+            rows = mine[depth == place]
+            left = MAX_RANGE_LANES - (len(self.rows) - first) - (deepest - place)
+            lane, count = spread(
                 ranges.start_ns[rows], ranges.end_ns[rows], min(MAX_RANGE_ROWS, left)
             )
-            self._range_lane[rows] = len(self.lanes) + row
-            for _ in range(count):
-                label = "NVTX" if len(self.lanes) == first else ""
-                self.lanes.append(Lane(label, "range", device))
+            for each in range(count):
+                self._add(
+                    Row("" if len(self.rows) > first else "NVTX", "range", level, number, device),
+                    self._range_parts(
+                        placed,
+                        ranges.start_ns[rows[lane == each]],
+                        ranges.end_ns[rows[lane == each]],
+                        ranges.range_row[rows[lane == each]],
+                    ),
+                )
 
-    @property
-    def height_px(self) -> int:
-        """Height that the lanes need."""
-        count = len(self.lanes)
-        lane = next((px for most, px in _LANE_PX if count <= most), _DENSE_LANE_PX)
-        return _TOP_PX + _BOTTOM_PX + lane * max(1, count)
+    @staticmethod
+    def _range_parts(placed: Placed, start: Int64, end: Int64, item: Int64) -> Parts:
+        if not len(start):
+            return {}
+        shift = placed.shift_ns
+        return {_RANGE: Part(start + shift, end + shift, item.astype(np.int32))}
 
-    def range_window(self, name: str) -> tuple[int, int] | None:
+    def _threads(self, number: int) -> dict[int, dict[str, list[Parts]]]:
+        """Return what is known of each thread: calls, ranges by depth, MPI calls."""
+        placed = self.placed[number]
+        trace, shift = placed.trace, placed.shift_ns
+        threads: dict[int, dict[str, list[Parts]]] = {}
+
+        def note(kind: str, rows: dict[int, Parts]) -> None:
+            for thread, parts in rows.items():
+                known = threads.setdefault(thread, {"thread": [], "nvtx": [], "mpi": []})
+                known[kind].append(parts)
+
+        def spread_out(table: Any, paint: Int32, end_ns: Int64, rows: Int64) -> dict[int, Parts]:
+            return split(
+                table.thread[rows],
+                paint,
+                table.start_ns[rows] + shift,
+                end_ns[rows] + shift,
+                rows.astype(np.int32),
+            )
+
+        if trace.api is not None and len(trace.api):
+            wait = CALL_KINDS["wait"]
+            waiting = np.array(
+                [
+                    wait.fullmatch(call_name(text[:_LONGEST_PARSED])) is not None
+                    for text in trace.strings
+                ]
+            )
+            paint = np.where(waiting[trace.api.name], _WAIT, _CALL).astype(np.int32)
+            every = np.arange(len(trace.api))
+            note("thread", spread_out(trace.api, paint, trace.api.end_ns, every))
+        ranges = trace.ranges
+        if ranges is not None and len(ranges):
+            depth, _ = nesting(ranges)
+            # A range that never ended lasts as long as the trace.
+            end = np.where(ranges.end_ns < 0, trace.origin_ns + trace.duration_ns, ranges.end_ns)
+            end = np.maximum(end, ranges.start_ns)
+            for place in range(min(MAX_RANGE_DEPTH, int(depth.max()) + 1)):
+                mine = np.flatnonzero(np.minimum(depth, MAX_RANGE_DEPTH - 1) == place)
+                paint = np.full(len(mine), _RANGE, np.int32)
+                note("nvtx", spread_out(ranges, paint, end, mine))
+        if trace.mpi is not None and len(trace.mpi):
+            paint = np.full(len(trace.mpi), CODE["mpi"], np.int32)
+            note("mpi", spread_out(trace.mpi, paint, trace.mpi.end_ns, np.arange(len(trace.mpi))))
+        return threads
+
+    def _lay_out_thread(
+        self, number: int, thread: int, level: int, known: dict[str, list[Parts]], unfolded: bool
+    ) -> None:
+        facts = self.placed[number].trace.threads[thread]
+        name = plain(facts.name, 30) if facts.name else ""
+        calls = known["thread"][0] if known["thread"] else None
+        self.row_of_thread[number][thread] = self._add(
+            Row(
+                f"thread {facts.tid}",
+                "thread",
+                level,
+                number,
+                note=" · ".join(filter(None, (name, "CUDA calls" if calls else ""))),
+                unfolded=unfolded,
+            ),
+            calls,
+        )
+        for place, parts in enumerate(known["nvtx"]):
+            self._add(Row("" if place else "NVTX", "nvtx", level + 1, number), parts)
+        for parts in known["mpi"]:
+            self._add(Row("MPI", "mpi", level + 1, number), parts)
+
+    # Facts
+
+    def device_label(self, number: int, device: int) -> str:
+        """Name a device of a trace, with its process where there are several."""
+        trace = self.placed[number].trace
+        facts = trace.devices[device]
+        name = f"GPU {facts.number}"
+        if len({trace.devices[each].process for each in self.row_of_device[number]}) > 1:
+            process = trace.processes[facts.process]
+            name += (
+                f" · rank {process.rank}" if process.rank is not None else f" · pid {process.pid}"
+            )
+        if len(self.placed) > 1:
+            name += f" · {plain(Path(trace.path).name, 30)}"
+        return name
+
+    def range_window(self, number: int, name: str) -> tuple[int, int] | None:
         """Return from the first to the last operation of a range's instances, None without any."""
-        if self.trace.ranges is None:
+        placed = self.placed[number]
+        if placed.trace.ranges is None:
             return None
-        texts = [number for number, text in enumerate(self.trace.strings) if text == name]
-        named = np.isin(self.trace.ranges.name[self._ranges.range_row], texts)
+        texts = [index for index, text in enumerate(placed.trace.strings) if text == name]
+        named = np.isin(placed.trace.ranges.name[placed.ranges.range_row], texts)
         if not named.any():
             return None
-        return int(self._ranges.start_ns[named].min()), int(self._ranges.end_ns[named].max())
-
-    @property
-    def devices(self) -> tuple[int, ...]:
-        """Devices with lanes, in order: indices into Trace.devices."""
-        return tuple(dict.fromkeys(lane.device for lane in self.lanes))
-
-    def device_label(self, device: int) -> str:
-        """Name a device, with its process where there are several."""
-        facts = self.trace.devices[device]
-        if len({self.trace.devices[each].process for each in self.devices}) == 1:
-            return f"GPU {facts.number}"
-        process = self.trace.processes[facts.process]
-        who = f"rank {process.rank}" if process.rank is not None else f"pid {process.pid}"
-        return f"GPU {facts.number} · {who}"
-
-    def figure(self, view_ns: tuple[int, int], theme: Theme) -> go.Figure:
-        """Draw the view [low, high) in ns on the trace's clock, and half a view on either side."""
-        low, high = view_ns
-        margin = (high - low) // 2
-        marks = self._pyramid.view(low - margin, high + margin)
-        pixel = max(1, (high - low) // PIXELS)
-        figure = go.Figure()
-        self._draw_ranges(figure, (low - margin, high + margin), view_ns, pixel, theme)
-        self._draw_mpi(figure, (low - margin, high + margin), pixel, theme)
-        for code in np.unique(marks.op_class).tolist():
-            figure.add_trace(
-                self._bars(marks.take(marks.op_class == code), CLASSES[code], pixel, theme)
-            )
-        figure.add_trace(self._names(marks, view_ns, theme))
-        self._dress(figure, view_ns, theme)
-        return figure
-
-    def _x(self, time_ns: Int64) -> list[float]:
-        """Return times as milliseconds from the first operation."""
-        milliseconds: list[float] = ((time_ns - self.low_ns) / NS_PER_MS).tolist()
-        return milliseconds
-
-    def _when(self, time_ns: int) -> str:
-        """Write a time to the nanosecond, in milliseconds from the first operation."""
-        return f"{(time_ns - self.low_ns) / NS_PER_MS:,.6f} ms"
-
-    def _bars(self, marks: Marks, op_class: str, pixel: int, theme: Theme) -> go.Bar:
-        density = marks.busy_ns / np.maximum(1, marks.end_ns - marks.start_ns)
-        # Two bars drawn apart must not hide a gap: at least a pixel wide, and no wider.
-        length = np.maximum(marks.end_ns - marks.start_ns, pixel)
-        return go.Bar(
-            orientation="h",
-            base=self._x(marks.start_ns),
-            x=(length / NS_PER_MS).tolist(),
-            y=marks.lane.tolist(),
-            width=_BAR_HEIGHT,
-            name=op_class,
-            legendgroup=op_class,
-            marker={
-                "color": theme.class_color(op_class),
-                "opacity": np.maximum(_FAINTEST, density).round(3).tolist(),
-                "line": {"width": 0},
-            },
-            customdata=self._hover(marks, op_class),
-            hovertemplate="%{customdata}<extra></extra>",
+        return (
+            int(placed.ranges.start_ns[named].min()) + placed.shift_ns,
+            int(placed.ranges.end_ns[named].max()) + placed.shift_ns,
         )
 
-    def _names(self, marks: Marks, view_ns: tuple[int, int], theme: Theme) -> go.Scatter:
-        """Write the names of the operations that are wide enough into their bars."""
-        single = marks.take(marks.count == 1)
-        names = self._operations.name[single.row].tolist()
-        codes = single.op_class.tolist()
-        return self._labels(
-            single,
-            view_ns,
-            lambda number: self._short_name(names[number], codes[number]),
-            [theme.ink_on(CLASSES[code]) for code in codes],
-        )
-
-    def _short_name(self, name: int, code: int) -> str:
-        """Shorten a kernel's name to its base; others are short, and of several words."""
-        text = self.trace.strings[name]
-        if code not in _KERNELS:
-            return text
-        if name not in self._short_names:
-            self._short_names[name] = base_name(text[:_LONGEST_PARSED])
-        return self._short_names[name]
-
-    def _labels(
-        self,
-        marks: Marks,
-        view_ns: tuple[int, int],
-        name_of: Callable[[int], str],
-        colors: Sequence[str],
-    ) -> go.Scatter:
-        """Write names at the left of what is visible of each mark, as much as fits."""
-        low, high = view_ns
-        left = np.maximum(marks.start_ns, low)
-        pixel = max(1, high - low) / PIXELS
-        room = (np.minimum(marks.end_ns, high) - left) / pixel
-        fits = ((room - _LABEL_SPACE_PX) / _CHARACTER_PX).astype(np.int64)
-        some = np.flatnonzero(fits >= _SHORTEST_LABEL)
-        return go.Scatter(
-            mode="text",
-            name=LABELS,
-            x=self._x(left[some] + round(_LABEL_SPACE_PX / 2 * pixel)),
-            y=marks.lane[some].tolist(),
-            text=[
-                safe_text(name_of(number), min(fit, _LABEL_LENGTH))
-                for number, fit in zip(some.tolist(), fits[some].tolist(), strict=True)
-            ],
-            textposition="middle right",
-            textfont={"size": 11, "color": [colors[number] for number in some.tolist()]},
-            hoverinfo="skip",
-            showlegend=False,
-        )
-
-    def _hover(self, marks: Marks, op_class: str) -> list[str]:
-        operations, trace = self._operations, self.trace
-        texts = []
-        for mark in zip(
-            marks.row.tolist(),
-            marks.start_ns.tolist(),
-            marks.end_ns.tolist(),
-            marks.count.tolist(),
-            marks.busy_ns.tolist(),
-            strict=True,
-        ):
-            row, start, end, count, busy = mark
-            lines = [f"<b>{safe_text(trace.strings[operations.name[row]])}</b>"]
-            if count > 1:
-                share = 100 * busy / max(1, end - start)
-                lines = [
-                    f"<b>{count} operations</b> ({op_class}), zoom in to see each",
-                    f"{format_ns(end - start)}, {share:.0f} % of it busy",
-                ]
-            else:
-                lines.append(f"{op_class} · {format_ns(end - start)} ({end - start} ns)")
-                size = int(operations.size_bytes[row])
-                if size:
-                    rate = size * NS_PER_S / (end - start) if end > start else None
-                    lines.append(f"{format_bytes(size)} · {format_rate(rate)}")
-                kinds = int(operations.src_kind[row]), int(operations.dst_kind[row])
-                if all(0 <= kind < len(MEMORY_KINDS) for kind in kinds):
-                    lines.append(" → ".join(MEMORY_KINDS[kind] for kind in kinds))
-            stream = trace.streams[operations.stream[row]]
-            priority = f", priority {stream.priority}" if stream.priority else ""
-            kind = f", {stream.kind}" if stream.kind else ""
-            lines.append(f"{stream.label}{priority}{kind}")
-            lines.append(f"at {self._when(start)}")
-            texts.append("<br>".join(lines))
-        return texts
-
-    def _draw_ranges(
-        self,
-        figure: go.Figure,
-        drawn_ns: tuple[int, int],
-        visible_ns: tuple[int, int],
-        pixel: int,
-        theme: Theme,
-    ) -> None:
-        ranges = self.trace.ranges
-        marks = self._range_pyramid.view(*drawn_ns)
-        if ranges is None or not len(marks):
-            return
-        texts = [
-            self.trace.strings[name] if count == 1 else f"{count} ranges"
-            for name, count in zip(
-                ranges.name[marks.row].tolist(), marks.count.tolist(), strict=True
-            )
-        ]
-        figure.add_trace(
-            go.Bar(
-                orientation="h",
-                base=self._x(marks.start_ns),
-                x=(np.maximum(marks.end_ns - marks.start_ns, pixel) / NS_PER_MS).tolist(),
-                y=marks.lane.tolist(),
-                width=_RANGE_HEIGHT,
-                name="NVTX range",
-                showlegend=False,
-                marker={"color": theme.range_fill, "line": {"width": 1, "color": theme.surface}},
-                customdata=[
-                    f"<b>{safe_text(text)}</b><br>NVTX range on the GPU<br>{format_ns(end - start)}"
-                    f" from its first operation to its last<br>at {self._when(start)}"
-                    for text, start, end in zip(
-                        texts, marks.start_ns.tolist(), marks.end_ns.tolist(), strict=True
-                    )
-                ],
-                hovertemplate="%{customdata}<extra></extra>",
-            )
-        )
-        figure.add_trace(
-            self._labels(marks, visible_ns, texts.__getitem__, [theme.text] * len(marks))
-        )
-
-    def _draw_mpi(
-        self, figure: go.Figure, view_ns: tuple[int, int], pixel: int, theme: Theme
-    ) -> None:
-        mpi = self.trace.mpi
-        if mpi is None:
-            return
-        for device, lane in self._mpi_lane.items():
-            mine = np.flatnonzero(
-                (mpi.process == self.trace.devices[device].process)
-                & (mpi.end_ns > view_ns[0])
-                & (mpi.start_ns < view_ns[1])
-            )
-            longest = mine[np.argsort(mpi.start_ns[mine] - mpi.end_ns[mine], kind="stable")]
-            rows = np.sort(longest[:MAX_MARKS])
-            duration = mpi.end_ns[rows] - mpi.start_ns[rows]
-            figure.add_trace(
-                go.Bar(
-                    orientation="h",
-                    base=self._x(mpi.start_ns[rows]),
-                    x=(np.maximum(duration, pixel) / NS_PER_MS).tolist(),
-                    y=[lane] * len(rows),
-                    width=_BAR_HEIGHT,
-                    name="mpi",
-                    legendgroup="mpi",
-                    marker={"color": theme.class_color("mpi"), "line": {"width": 0}},
-                    customdata=[
-                        f"<b>{safe_text(self.trace.strings[name])}</b><br>MPI call · "
-                        f"{format_ns(ns)}"
-                        for name, ns in zip(mpi.name[rows].tolist(), duration.tolist(), strict=True)
-                    ],
-                    hovertemplate="%{customdata}<extra></extra>",
-                )
-            )
-
-    def _dress(self, figure: go.Figure, view_ns: tuple[int, int], theme: Theme) -> None:
-        low, high = self._x(np.array(view_ns))
-        axis: dict[str, Any] = {
-            "gridcolor": theme.line,
-            "zeroline": False,
-            "tickfont": {"color": theme.muted},
+    def together(self, number: int, device: int, low_ns: int, high_ns: int) -> Together | None:
+        """Return what ran together on a device within [low, high), None when nothing ran."""
+        head = self.row_of_device[number].get(device)
+        if head is None or head not in self._busy:
+            return None
+        busy = self._busy[head]
+        first, stop = busy.within(low_ns, high_ns)
+        if first == stop:
+            return None
+        begin = max(low_ns, int(busy.start_ns[first]))
+        end = min(high_ns, int(busy.end_ns[stop - 1]))
+        window = np.array([low_ns, high_ns])
+        sets = {
+            self.sets[paint - len(PAINTS)]: int(np.diff(part.covered(window))[0])
+            for paint, part in self._parts[head].items()
         }
-        figure.update_layout(
-            height=self.height_px,
-            uirevision="kept",  # classes hidden in the legend stay hidden
-            barmode="overlay",
-            bargap=0,
-            dragmode="pan",
-            hovermode="closest",
-            paper_bgcolor="rgba(0,0,0,0)",
-            plot_bgcolor="rgba(0,0,0,0)",
-            font={"family": "inherit", "size": 12, "color": theme.text},
-            margin={"l": 118, "r": 16, "t": _TOP_PX, "b": _BOTTOM_PX},
-            legend={
-                "orientation": "h",
-                "x": 0,
-                "y": 1 + _LEGEND_PX / (self.height_px - _TOP_PX - _BOTTOM_PX),
-                "yanchor": "bottom",
-                "itemclick": "toggle",
-                "font": {"color": theme.text},
-            },
-            hoverlabel={
-                "bgcolor": theme.surface,
-                "bordercolor": theme.line,
-                "font": {"color": theme.text, "family": "inherit"},
-                "align": "left",
-            },
-            xaxis={
-                **axis,
-                "range": [low, high],
-                "uirevision": f"{low}:{high}",
-                "side": "top",
-                "ticksuffix": " ms",
-                "exponentformat": "none",
-                "separatethousands": True,
-                "showspikes": True,
-                "spikemode": "across",
-                "spikethickness": 1,
-                "spikedash": "dot",
-                "spikecolor": theme.muted,
-                "spikesnap": "cursor",
-            },
-            yaxis={
-                **axis,
-                "range": [len(self.lanes) - 0.5, -0.5],
-                "fixedrange": True,
-                "tickmode": "array",
-                "tickvals": list(range(len(self.lanes))),
-                "ticktext": self._lane_labels(),
-                "showgrid": False,
-            },
-            shapes=self._separators(theme),
+        host = {CLASSES[code] for code in HOST_CODES}
+        return Together.of_sets(end - begin, sets, host)
+
+    # Views
+
+    def describe(self) -> dict[str, Any]:
+        """Return all that does not depend on the view: rows and paints, as JSON."""
+        return {
+            "rows": [
+                {
+                    **{
+                        name: getattr(row, name)
+                        for name in (
+                            "label",
+                            "note",
+                            "kind",
+                            "level",
+                            "trace",
+                            "device",
+                            "unfolded",
+                        )
+                    },
+                    "paints": sorted(self._parts.get(number, ())),
+                }
+                for number, row in enumerate(self.rows)
+            ],
+            "paints": [
+                {
+                    "name": " + ".join(names),
+                    "classes": list(names),
+                    **{
+                        theme.name: [theme.color(name) for name in names] for theme in (LIGHT, DARK)
+                    },
+                    "ink": {theme.name: theme.ink_on(names[0]) for theme in (LIGHT, DARK)},
+                }
+                for names in [*((name,) for name in PAINTS), *self.sets]
+            ],
+            "hideable": len(CLASSES),
+            "first_set": len(PAINTS),
+            "end_ns": self.end_ns,
+        }
+
+    def view(
+        self, low_ns: int, high_ns: int, pixels: int, rows: Sequence[int], pattern: str = ""
+    ) -> dict[str, Any]:
+        """Return what to draw of some rows in [low, high) on a screen `pixels` wide, as JSON.
+
+        With `pattern` only what it finds in the names is there; bands and idle time stay.
+
+        Raises
+        ------
+        re.error
+            The pattern is no regular expression.
+        """
+        column = max(1, -(-(high_ns - low_ns) // max(1, min(pixels, MAX_COLUMNS))))
+        low = low_ns - low_ns % column
+        all_parts = self._matching(pattern) if pattern else self._parts
+        rows = [row for row in rows if row in all_parts]
+        most = max(1, min(NEAR_MARKS, MOST_MARKS // max(1, len(rows))))
+        names: dict[str, int] = {}
+        drawn = {}
+        for row in rows:
+            seen = view(all_parts[row], low, high_ns, column, most)
+            name_of = self._namer(row)
+            drawn[row] = {
+                "columns": [
+                    [paint, base64.b64encode(share.tobytes()).decode()]
+                    for paint, share in seen.columns.items()
+                    if share.any()
+                ],
+                "marks": [
+                    [
+                        paint,
+                        marks.start_ns.tolist(),
+                        (marks.end_ns - marks.start_ns).tolist(),
+                        marks.item.tolist(),
+                        [
+                            names.setdefault(name_of(item, paint), len(names))
+                            for item in marks.item.tolist()
+                        ],
+                    ]
+                    for paint, marks in seen.marks.items()
+                    if len(marks)
+                ],
+            }
+        return {
+            "low_ns": low,
+            "high_ns": high_ns,
+            "column_ns": column,
+            "rows": drawn,
+            "names": list(names),
+        }
+
+    def _namer(self, row: int) -> Callable[[int, int], str]:
+        """Return what names the items of a row, given the item and its paint."""
+        number, kind = self.rows[row].trace, self.rows[row].kind
+        if kind == "device":
+            return lambda item, paint: " + ".join(self.sets[paint - len(PAINTS)])
+        if kind == "idle":
+            return lambda item, paint: REASONS[paint - _FIRST_REASON]
+        table, _ = self.placed[number].table(kind)
+        column: Int32 = table.name
+        return lambda item, paint: self.short_name(number, int(column[item]), paint in _KERNELS)
+
+    def short_name(self, number: int, name: int, kernel: bool = False) -> str:
+        """Shorten a name for a bar: a kernel's to its base, a call's without its version."""
+        key = number, name, kernel
+        if key not in self._short_names:
+            text = self.placed[number].trace.strings[name][:_LONGEST_PARSED]
+            text = base_name(text) if kernel else call_name(text)
+            self._short_names[key] = plain(text, _NAME_LENGTH)
+        return self._short_names[key]
+
+    def named(self, number: int, pattern: str) -> npt.NDArray[np.bool_]:
+        """Return, an index of Trace.strings, whether `pattern` is found in it, in any case."""
+        compiled = re.compile(pattern, re.IGNORECASE)
+        return np.array(
+            [
+                compiled.search(text[:_LONGEST_PARSED]) is not None
+                for text in self.placed[number].trace.strings
+            ],
+            np.bool_,
         )
 
-    def _lane_labels(self) -> list[str]:
-        several = len(self.devices) > 1
-        labels = []
-        for number, lane in enumerate(self.lanes):
-            first = number == 0 or self.lanes[number - 1].device != lane.device
-            label = html.escape(lane.label)
-            if several and first:
-                label = f"<b>{self.device_label(lane.device)}</b>  {label}"
-            labels.append(label)
-        return labels
-
-    def _separators(self, theme: Theme) -> list[dict[str, Any]]:
-        edges = [
-            number
-            for number in range(1, len(self.lanes))
-            if self.lanes[number].device != self.lanes[number - 1].device
-        ]
-        return [
-            {
-                "type": "line",
-                "xref": "paper",
-                "x0": 0,
-                "x1": 1,
-                "y0": edge - 0.5,
-                "y1": edge - 0.5,
-                "line": {"color": theme.muted, "width": 1},
-            }
-            for edge in edges
-        ]
+    def _find_matching(self, pattern: str) -> dict[int, Parts]:
+        found = [self.named(number, pattern) for number in range(len(self.placed))]
+        kept: dict[int, Parts] = {}
+        for row, parts in self._parts.items():
+            number, kind = self.rows[row].trace, self.rows[row].kind
+            if kind in ("device", "idle"):
+                kept[row] = parts
+                continue
+            table, _ = self.placed[number].table(kind)
+            hit = found[number][table.name]
+            fewer = {}
+            for paint, part in parts.items():
+                mine = np.flatnonzero(hit[part.item])
+                if len(mine):
+                    fewer[paint] = Part(part.start_ns[mine], part.end_ns[mine], part.item[mine])
+            kept[row] = fewer
+        return kept

@@ -35,8 +35,19 @@ class Page:
 
     def open(self, query: str = "") -> None:
         self.chrome.get(self.address + query)
-        self.until(lambda: self.script("return document.querySelectorAll('#matrix .hm').length"))
-        self.until(lambda: self.axis() is not None and "from=" in self.chrome.current_url)
+        self.until(
+            lambda: self.script(
+                "return document.querySelectorAll('#matrix .js-plotly-plot').length"
+            )
+        )
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until what is looked at is drawn, and the address says it."""
+        self.until(
+            lambda: self.script("return window.gpuscope.page && window.gpuscope.page.idle()")
+        )
+        self.until(lambda: f"from={self.axis()[0]:.0f}" in self.chrome.current_url)
 
     def script(self, code: str, *arguments: Any) -> Any:
         return self.chrome.execute_script(code, *arguments)
@@ -49,13 +60,52 @@ class Page:
             time.sleep(0.05)
         return value
 
-    def axis(self) -> tuple[float, float] | None:
-        """Return the time axis in ms."""
-        found = self.script(
-            "const g = document.querySelector('#timeline .js-plotly-plot');"
-            "return g && g.layout && g.layout.xaxis && g.layout.xaxis.range;"
+    def axis(self) -> tuple[float, float]:
+        """Return the stretch of time that is seen, in ns."""
+        found = self.script("const s = window.gpuscope.page.state(); return [s.low, s.high]")
+        return float(found[0]), float(found[1])
+
+    def names(self, kind: str) -> list[str]:
+        """Return the names of the marks in the rows of a kind."""
+        found: list[str] = self.script(
+            "const p = window.gpuscope.page, d = p.drawn();"
+            "return Object.entries(d.rows)"
+            ".filter(([row]) => p.meta.rows[row].kind === arguments[0])"
+            ".flatMap(([, row]) => row.marks.flatMap((m) => m[4].map((at) => d.names[at])))",
+            kind,
         )
-        return (float(found[0]), float(found[1])) if found else None
+        return found
+
+    def canvas(self) -> Any:
+        return self.chrome.find_element("css selector", ".tl-canvas")
+
+    def at(self, kind: str, number: int = 0) -> tuple[int, int]:
+        """Return where a mark is, from the middle of the canvas: the first row with `number` of it.
+
+        The row is the first of its kind with so many marks.
+        """
+        place = self.script(
+            "const p = window.gpuscope.page, d = p.drawn();"
+            "const box = document.querySelector('.tl-canvas').getBoundingClientRect();"
+            "for (const [row, drawn] of Object.entries(d.rows)) {"
+            "  if (p.meta.rows[row].kind !== arguments[0]) continue;"
+            "  const all = drawn.marks.flatMap((m) => m[1].map((start, i) =>"
+            "    ({ row: +row, start, end: start + m[2][i] })))"
+            "    .filter((m) => m.start >= p.state().low).sort((a, b) => a.start - b.start);"
+            "  if (all.length <= arguments[1]) continue;"
+            "  const at = p.place(all[arguments[1]]);"
+            "  return [at.x - box.left - box.width / 2, at.y - box.top - box.height / 2];"
+            "}",
+            kind,
+            number,
+        )
+        return round(place[0]), round(place[1])
+
+    def click(self, kind: str, number: int = 0) -> None:
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        at = self.at(kind, number)
+        ActionChains(self.chrome).move_to_element_with_offset(self.canvas(), *at).click().perform()
 
     def text(self, selector: str) -> str:
         return str(self.script("return document.querySelector(arguments[0]).innerText", selector))
@@ -76,8 +126,8 @@ def serve(chrome: Chrome) -> Iterator[Callable[[Path], Page]]:
     running = []
 
     def start(path: Path) -> Page:
-        session = Session(api.open_trace(path), api.run_limits(path))
-        httpd = server.bind(server.make_app(session), "127.0.0.1", 0)
+        session = Session([api.open_trace(path)], [api.run_limits(path)])
+        httpd = server.bind(server.make_app(session).server, "127.0.0.1", 0)
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
         running.append(httpd)
         return Page(chrome, f"http://127.0.0.1:{httpd.server_port}/")
@@ -129,79 +179,194 @@ def test_the_wheel_zooms_at_the_cursor(streams: Page) -> None:
     from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 
     before = streams.axis()
-    assert before is not None
-    layer = streams.chrome.find_element("css selector", "#timeline .nsewdrag")
-    beside = int(layer.rect["width"] / 4)  # from the middle
-    origin = ScrollOrigin.from_element(layer, beside, 0)
-
-    def scrolled() -> tuple[float, float] | None:
-        # The chart takes no wheel while it is being drawn.
-        ActionChains(streams.chrome).scroll_from_origin(origin, 0, -200).perform()
-        time.sleep(0.5)
-        return streams.axis() if streams.axis() != before else None
-
-    after = streams.until(scrolled)
+    beside = int(streams.canvas().rect["width"] / 4)  # from the middle
+    origin = ScrollOrigin.from_element(streams.canvas(), beside, 0)
+    ActionChains(streams.chrome).scroll_from_origin(origin, 0, -200).perform()
+    after = streams.until(lambda: streams.axis() != before and streams.axis())
     at = before[0] + 0.75 * (before[1] - before[0])
     assert after[1] - after[0] < before[1] - before[0]
     assert (at - after[0]) / (after[1] - after[0]) == pytest.approx(0.75, abs=0.02)
     streams.until(lambda: streams.text("#scope-title") == "Visible window")
 
 
-def test_a_zoom_that_repeats_an_earlier_one_counts(streams: Page) -> None:
+def test_f_and_a_double_click_fit(streams: Page) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 
-    layer = streams.chrome.find_element("css selector", "#timeline .nsewdrag")
-    origin = ScrollOrigin.from_element(layer, 0, 0)
-    double_click = ActionChains(streams.chrome).double_click(layer)
+    whole = streams.axis()
+    double_click = ActionChains(streams.chrome).double_click(streams.canvas())
     fits: list[Callable[[], None]] = [lambda: streams.press("f"), double_click.perform]
     for fit in fits:
-        ActionChains(streams.chrome).scroll_from_origin(origin, 0, -200).perform()
-        streams.until(lambda: streams.text("#scope-title") == "Visible window")
+        streams.press("w")
+        streams.until(lambda: streams.axis() != whole)
         fit()
+        streams.until(lambda: streams.axis() == whole)
         streams.until(lambda: streams.text("#scope-title") == "Whole trace")
 
 
 def test_buttons_and_keys_zoom_move_and_fit(streams: Page) -> None:
     start = streams.axis()
-    assert start is not None
-    streams.chrome.find_element("id", "zoom-in").click()
-    closer = streams.until(lambda: streams.axis() != start and streams.axis())
+    streams.chrome.find_element("css selector", "[data-act=zoom-in]").click()
+    closer = streams.axis()
     assert closer[1] - closer[0] == pytest.approx((start[1] - start[0]) / 2, rel=0.01)
     streams.press("d")
-    right = streams.until(lambda: streams.axis() != closer and streams.axis())
-    assert right[0] > closer[0]
-    streams.until(lambda: "from=" in streams.chrome.current_url)
-    streams.press("f")
-    streams.until(lambda: streams.axis() == start)
+    assert streams.axis()[0] > closer[0]
+    streams.press("a")
+    assert streams.axis()[0] == pytest.approx(closer[0], abs=4)
+    streams.press("s")
+    assert streams.axis()[1] - streams.axis()[0] == pytest.approx(start[1] - start[0], rel=0.01)
 
 
 def test_dragging_moves(streams: Page) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
 
     start = streams.axis()
-    assert start is not None
-    layer = streams.chrome.find_element("css selector", "#timeline .nsewdrag")
-    ActionChains(streams.chrome).click_and_hold(layer).move_by_offset(-200, 0).release().perform()
-    moved = streams.until(lambda: streams.axis() != start and streams.axis())
+    drag = ActionChains(streams.chrome).click_and_hold(streams.canvas())
+    drag.move_by_offset(-200, 0).release().perform()
+    moved = streams.axis()
     assert moved[0] > start[0]
     assert moved[1] - moved[0] == pytest.approx(start[1] - start[0], rel=0.01)
+
+
+def test_a_selection_on_the_time_axis_is_measured_at_once(streams: Page) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    ruler = streams.chrome.find_element("css selector", ".tl-ruler")
+    drag = ActionChains(streams.chrome).move_to_element_with_offset(ruler, -200, 0).click_and_hold()
+    drag.move_by_offset(120, 0).release().perform()
+    streams.until(lambda: streams.text("#scope-title") == "Selection")
+    streams.until(lambda: "select=" in streams.chrome.current_url)
+    assert "in the selection" in streams.until(
+        lambda: "selection" in streams.text("#table-count") and streams.text("#table-count")
+    )
+    streams.keep("streams-selection")
+    low, high = streams.script("return window.gpuscope.page.state().brush")
+    streams.press("z")
+    assert streams.axis() == (low, high)
+    from selenium.webdriver.common.keys import Keys
+
+    streams.press(Keys.ESCAPE)
+    streams.until(lambda: streams.text("#scope-title") == "Visible window")
 
 
 def test_hovering_tells_what_an_operation_is(streams: Page) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
 
-    bar = streams.chrome.find_elements("css selector", "#timeline .trace.bars .point path")
-    # Range bars come first; the last one is a copy to the host.
-    ActionChains(streams.chrome).move_to_element(bar[-1]).perform()
-    text = streams.until(
-        lambda: streams.script(
-            "const t = document.querySelector('#timeline .hoverlayer .hovertext');"
-            "return t && t.textContent"
-        )
-    )
+    at = streams.at("stream", 2)
+    ActionChains(streams.chrome).move_to_element_with_offset(streams.canvas(), *at).perform()
+    text = streams.until(lambda: "pinned" in streams.text(".tl-tip") and streams.text(".tl-tip"))
     for part in ("D2H copy", "67.1 MB", "GB/s", "stream", "pinned"):
         assert part in text
+
+
+def test_a_click_tells_what_an_operation_waited_for(streams: Page) -> None:
+    streams.click("stream", 2)
+    details = streams.until(
+        lambda: "duration" in streams.text("#details") and streams.text("#details")
+    )
+    for part in ("It started when it did because", "alike", "launched by", "of its path"):
+        assert part in details
+    streams.settle()
+    assert "op=" in streams.chrome.current_url
+    streams.keep("streams-details")
+    # The table marks it, and the address brings it back.
+    address = streams.chrome.current_url
+    streams.until(lambda: streams.script("return document.querySelector('tr.picked')"))
+    streams.open(address.removeprefix(streams.address))
+    streams.until(lambda: "duration" in streams.text("#details"))
+    # What it waited for is a click away.
+    first = streams.script("return window.gpuscope.page.state().picked.item")
+    streams.chrome.find_element("css selector", "#details .link").click()
+    streams.until(
+        lambda: streams.script("return window.gpuscope.page.state().picked.item") != first
+    )
+
+
+def test_by_keyboard_from_one_operation_to_the_next(streams: Page) -> None:
+    streams.press("n")
+    first = streams.until(lambda: streams.script("return window.gpuscope.page.state().picked"))
+    streams.press("n")
+    second = streams.script("return window.gpuscope.page.state().picked")
+    assert second["start"] >= first["end"]
+    streams.press("p")
+    assert streams.script("return window.gpuscope.page.state().picked.item") == first["item"]
+
+
+def test_names_are_found(streams: Page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    streams.press("/")
+    assert streams.script("return document.activeElement.id") == "find"
+    streams.press("D2H")
+    streams.until(lambda: streams.names("stream") and set(streams.names("stream")) == {"D2H copy"})
+    streams.until(lambda: "find=D2H" in streams.chrome.current_url)
+    streams.press(Keys.ENTER)
+    assert streams.script("return window.gpuscope.page.state().picked.name") == "D2H copy"
+    streams.press("/")
+    streams.press("(")
+    assert streams.script("return document.activeElement.getAttribute('aria-invalid')") == "true"
+    assert complaints(streams) == []
+
+
+def test_rows_are_filtered_folded_and_moved(streams: Page) -> None:
+    def labels() -> list[str]:
+        found: list[str] = streams.script(
+            "return [...document.querySelectorAll('.tl-name')].map((e) => e.textContent)"
+        )
+        return found
+
+    assert "stream 14" in labels()
+    assert "kernel" not in labels()
+    streams.script("document.querySelector('.tl-label.group').click()")  # the engines
+    assert labels()[labels().index("engines") + 1] == "kernel"
+    streams.script("document.querySelector('.tl-label.device').click()")
+    assert "stream 14" not in labels()
+    streams.script("document.querySelector('.tl-label.device').click()")
+    box = streams.chrome.find_element("id", "rows")
+    box.send_keys("stream 1[45]")
+    streams.until(lambda: labels() == ["GPU 0", "stream 14", "stream 15"])
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    streams.script("document.querySelectorAll('.tl-label.stream')[0].focus()")
+    keys = ActionChains(streams.chrome).key_down(Keys.ALT).send_keys(Keys.ARROW_DOWN)
+    keys.key_up(Keys.ALT).perform()
+    assert labels() == ["GPU 0", "stream 15", "stream 14"]
+    streams.until(lambda: "rows=stream" in streams.chrome.current_url)
+
+
+def test_a_class_is_hidden(streams: Page) -> None:
+    chip = streams.chrome.find_elements("css selector", ".tl-chip")[0]
+    assert chip.text == "kernel"
+    chip.click()
+    chip = streams.chrome.find_elements("css selector", ".tl-chip")[0]
+    assert chip.get_attribute("aria-pressed") == "false"
+    streams.until(lambda: "hide=kernel" in streams.chrome.current_url)
+
+
+def test_tables_are_sorted_and_lead_to_the_timeline(streams: Page) -> None:
+    streams.until(lambda: len(streams.chrome.find_elements("css selector", "#table tbody tr")) > 9)
+    head = streams.chrome.find_elements("css selector", "#table th button")[1]
+    head.click()
+    streams.until(lambda: "duration ▲" in streams.text("#table thead"))
+    streams.script("document.querySelector('#table tbody tr').click()")
+    streams.until(lambda: "duration" in streams.text("#details"))
+    streams.until(lambda: streams.script("return document.querySelector('tr.picked')"))
+    streams.script("document.querySelectorAll('#tabs button')[2].click()")
+    streams.until(lambda: "could be hidden" in streams.text("#table"))
+    streams.script("document.querySelector('#table tbody tr').click()")
+    streams.until(lambda: streams.text("#scope-title").startswith("Range "))
+
+
+def test_pictures_hold_the_rows_as_text(streams: Page) -> None:
+    from xml.etree import ElementTree
+
+    text = streams.script("return window.gpuscope.page.svg()")
+    words = {each.text for each in ElementTree.fromstring(text).iter() if each.text}
+    assert {"stream 14", "sequential", "streamed"} <= words
+    size = streams.chrome.execute_async_script(
+        "const done = arguments[0]; window.gpuscope.page.png().then((blob) => done(blob.size))"
+    )
+    assert size > 10_000
 
 
 def test_a_card_picks_its_range_and_the_address_brings_it_back(streams: Page) -> None:
@@ -219,15 +384,10 @@ def test_a_card_picks_its_range_and_the_address_brings_it_back(streams: Page) ->
     assert "streamed" in streams.text("#range")
 
 
-def test_the_range_picker_works_by_keyboard_and_mouse(streams: Page) -> None:
-    streams.chrome.find_element("id", "range").click()
-    option = streams.until(
-        lambda: streams.script(
-            "return [...document.querySelectorAll('.dash-dropdown-option')]"
-            ".find(option => option.innerText.trim() === 'sequential')"
-        )
-    )
-    option.click()
+def test_the_range_picker_works(streams: Page) -> None:
+    from selenium.webdriver.support.select import Select
+
+    Select(streams.chrome.find_element("id", "range")).select_by_visible_text("sequential")
     streams.until(lambda: streams.text("#scope-title") == "Range sequential, 3 instances")
 
 
@@ -240,7 +400,7 @@ def test_light_and_dark(streams: Page) -> None:
     streams.until(
         lambda: (
             streams.script(
-                "return document.querySelector('#timeline .js-plotly-plot').layout.font.color"
+                "return document.querySelector('#matrix .js-plotly-plot').layout.font.color"
             )
             == "#e6edf5"
         )
@@ -275,13 +435,11 @@ def test_a_system_in_dark_gets_a_dark_page(chrome: Chrome, serve: Callable[[Path
     assert page.script("return document.documentElement.dataset.theme") == "dark"
 
 
-def test_names_stay_visible_in_a_close_view(streams: Page) -> None:
+def test_close_up_every_operation_has_its_name(streams: Page) -> None:
     streams.open("?from=38000000&to=39000000")
-    written = streams.script(
-        "return [...document.querySelectorAll('#timeline .textpoint')].map(e => e.textContent)"
-    )
-    assert "streamed" in written
-    assert any(name.startswith("H2D") for name in written)
+    assert "streamed" in streams.names("range")
+    assert "H2D copy" in streams.names("stream")
+    streams.keep("streams-close")
 
 
 def test_the_page_fits_a_projector(streams: Page) -> None:
@@ -297,7 +455,7 @@ def test_every_control_has_a_name(streams: Page) -> None:
     assert (
         streams.script(
             "return [...document.querySelectorAll('button')]"
-            ".filter(b => !b.innerText.trim() && !b.getAttribute('aria-label')).length"
+            ".filter(b => !b.textContent.trim() && !b.getAttribute('aria-label')).length"
         )
         == 0
     )
@@ -342,11 +500,30 @@ def test_a_finding_shows_its_evidence(serve: Callable[[Path], Page]) -> None:
     page.keep("pageable-finding")
 
 
-def test_two_gpus_have_lanes_and_figures_of_their_own(serve: Callable[[Path], Page]) -> None:
+def test_two_gpus_have_rows_and_figures_of_their_own(serve: Callable[[Path], Page]) -> None:
     page = serve(samples.path("p2p"))
     page.open()
-    assert "GPU 1" in page.text("#timeline")
+    assert "GPU 1" in page.text(".tl-labels")
     page.keep("p2p")
+
+
+def test_a_million_operations(serve: Callable[[Path], Page], tmp_path: Path) -> None:
+    from tests.perf import make_export
+
+    path = tmp_path / "large.sqlite"
+    make_export.write(str(path), 1_000_000)
+    page = serve(path)
+    page.open()
+    page.keep("million")
+    shares = page.script(
+        "const d = window.gpuscope.page.drawn();"
+        "return Object.values(d.rows).map((row) => row.columns.length).filter(Boolean).length"
+    )
+    assert shares > 8
+    page.open("?from=700000000&to=700080000")
+    assert {"gemm", "H2D copy"} <= set(page.names("stream"))
+    page.keep("million-close")
+    assert complaints(page) == []
 
 
 HOSTILE = (
@@ -375,10 +552,11 @@ def test_names_from_a_trace_do_nothing(serve: Callable[[Path], Page], tmp_path: 
     connection.close()
     page = serve(path)
     page.open()
-    from selenium.webdriver.common.action_chains import ActionChains
-
-    for bar in page.chrome.find_elements("css selector", "#timeline .point path")[:40:4]:
-        ActionChains(page.chrome).move_to_element(bar).perform()
+    for kind in ("range", "stream", "thread", "nvtx"):
+        page.click(kind)
+        page.until(lambda: "duration" in page.text("#details"))
+        page.press("f")
+    page.script("window.gpuscope.page.svg()")
     page.chrome.find_element("css selector", ".card").click()
     page.until(lambda: "Range" in page.text("#scope-title"))
     page.keep("hostile")

@@ -2,72 +2,114 @@
 
 from __future__ import annotations
 
+import hypothesis.strategies as st
 import numpy as np
+import numpy.typing as npt
 import pytest
+from hypothesis import given
 
-from gpuscope.figures.levels import MAX_MARKS, PIXELS, Pyramid
+from gpuscope.figures.levels import FULL, MAX_WIDE, Part, split, view
+
+INTERVALS = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), min_size=1, max_size=40)
 
 
-def pyramid(count: int, step: int, duration: int, lanes: int = 4) -> Pyramid:
-    start = np.arange(count) * step
-    return Pyramid(
-        start,
-        start + duration,
-        (np.arange(count) % lanes).astype(np.int32),
-        (np.arange(count) % 2).astype(np.uint8),
-        np.arange(count),
+def part(rows: list[tuple[int, int]]) -> Part:
+    rows = sorted((start, start + length) for start, length in rows)
+    start, end = (np.array(side, np.int64) for side in zip(*rows, strict=True))
+    return Part(start, end, np.arange(len(rows), dtype=np.int32))
+
+
+def covered(rows: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:
+    """Return, a nanosecond from 0 to 400, whether an interval covers it."""
+    line = np.zeros(400, np.bool_)
+    for start, length in rows:
+        line[start : start + length] = True
+    return line
+
+
+@given(INTERVALS)
+def test_covered_time_is_that_of_the_union(rows: list[tuple[int, int]]) -> None:
+    expected = np.concatenate(([0], np.cumsum(covered(rows))))
+    assert part(rows).covered(np.arange(401)).tolist() == expected.tolist()
+
+
+@given(INTERVALS, st.integers(1, 70))
+def test_a_column_is_empty_only_where_nothing_ran_and_full_only_without_gaps(
+    rows: list[tuple[int, int]], width: int
+) -> None:
+    edges = np.arange(0, 400 - width, width)
+    line = covered(rows)
+    starts = np.array([start for start, _ in rows])
+    for number, share in enumerate(part(rows).columns(np.append(edges, edges[-1] + width))):
+        piece = line[edges[number] : edges[number] + width]
+        begun = ((starts >= edges[number]) & (starts < edges[number] + width)).any()
+        if piece.any():
+            assert share == -(-int(piece.sum()) * FULL // width)
+        else:
+            assert share == int(begun)
+
+
+def test_near_every_interval_is_a_mark() -> None:
+    parts = {3: part([(1_000 * i, 600) for i in range(100_000)])}
+    seen = view(parts, 5_000_000, 5_100_000, 100, most=200)
+    assert not seen.columns
+    assert len(seen.marks[3]) == 100
+    assert (seen.marks[3].end_ns - seen.marks[3].start_ns).tolist() == [600] * 100
+    assert seen.marks[3].item.tolist() == list(range(5_000, 5_100))
+
+
+def test_far_out_classes_that_take_turns_keep_their_shares() -> None:
+    parts = {
+        0: part([(1_000 * i, 300) for i in range(0, 100_000, 2)]),
+        3: part([(1_000 * i, 100) for i in range(1, 100_000, 2)]),
+    }
+    seen = view(parts, 0, 100_000_000, 100_000, most=200)
+    assert set(seen.columns[0].tolist()) == {39}  # 300 of 2,000 ns, rounded up
+    assert set(seen.columns[3].tolist()) == {13}
+    assert not len(seen.marks[0])
+
+
+def test_far_out_what_is_wide_on_the_screen_is_still_a_mark() -> None:
+    rows = [(1_000 * i, 500) for i in range(50_000)]
+    seen = view({0: part([*rows, (60_000_000, 900_000)])}, 0, 100_000_000, 100_000, most=200)
+    assert seen.marks[0].item.tolist() == [50_000]
+    assert seen.columns[0][600:609].tolist() == [FULL] * 9
+
+
+@pytest.mark.parametrize("count", [10, 10_000])
+def test_marks_are_bounded_where_long_intervals_overlap(count: int) -> None:
+    marks = part([(i, 10_000) for i in range(count)]).marks(0, 20_000, 4)
+    assert len(marks) == min(count, MAX_WIDE)
+
+
+@given(INTERVALS, st.integers(0, 300), st.integers(1, 200), st.integers(0, 60))
+def test_marks_are_the_intervals_that_are_seen(
+    rows: list[tuple[int, int]], low: int, size: int, shortest: int
+) -> None:
+    found = part(rows).marks(low, low + size, shortest)
+    expected = [
+        (start, start + length)
+        for start, length in sorted(rows, key=lambda row: (row[0], row[0] + row[1]))
+        if start + length > low and start < low + size and length >= shortest
+    ]
+    assert list(zip(found.start_ns.tolist(), found.end_ns.tolist(), strict=True)) == expected
+
+
+def test_intervals_go_to_their_rows_by_paint() -> None:
+    numbers = np.arange(6)
+    rows = split(
+        np.array([0, 1, 0, 1, 0, 0], np.int32),
+        np.array([2, 2, 2, 7, 5, 2], np.int32),
+        numbers * 10,
+        numbers * 10 + 5,
+        numbers.astype(np.int32),
     )
-
-
-def test_near_every_operation_is_a_mark() -> None:
-    marks = pyramid(100_000, 1_000, 600).view(5_000_000, 5_100_000)
-    assert len(marks) == 100
-    assert set(marks.count.tolist()) == {1}
-    assert marks.busy_ns.tolist() == [600] * 100
-
-
-@pytest.mark.parametrize("count", [10, 1_000, 100_000])
-@pytest.mark.parametrize("share", [1, 7, 900])
-def test_a_view_is_bounded_and_loses_nothing(count: int, share: int) -> None:
-    whole = count * 1_000
-    low, high = whole // 3, whole // 3 + max(1_000, whole // share)
-    marks = pyramid(count, 1_000, 400).view(low, high)
-    assert len(marks) <= MAX_MARKS
-    start = np.arange(count) * 1_000
-    visible = np.flatnonzero((start + 400 > low) & (start < high))
-    for lane in range(4):
-        for op_class in range(2):
-            mine = visible[(visible % 4 == lane) & (visible % 2 == op_class)]
-            drawn = (marks.lane == lane) & (marks.op_class == op_class)
-            inside = np.zeros(len(mine), np.bool_)
-            for begin, end in zip(marks.start_ns[drawn], marks.end_ns[drawn], strict=True):
-                inside |= (start[mine] >= begin) & (start[mine] + 400 <= end)
-            assert inside.all()
-
-
-def test_the_busy_share_of_a_block_tells_of_its_gaps() -> None:
-    marks = pyramid(100_000, 1_000, 100, lanes=1).view(0, 100_000_000)
-    share = marks.busy_ns.sum() / (marks.end_ns - marks.start_ns).sum()
-    assert share == pytest.approx(0.05, abs=0.005)  # each of two classes: 100 ns of 2,000
-    assert marks.count.sum() == 100_000
-
-
-def test_a_lonely_operation_far_from_others_stays_alone() -> None:
-    start = np.array([*range(0, 50_000_000, 1_000), 900_000_000])
-    lonely = Pyramid(
-        start,
-        start + 500,
-        np.zeros(len(start), np.int32),
-        np.zeros(len(start), np.uint8),
-        np.arange(len(start)),
-    ).view(0, 1_000_000_000)
-    assert lonely.start_ns[-1] == 900_000_000
-    assert lonely.end_ns[-1] == 900_000_500
-    # A gap wider than a pixel is never bridged.
-    assert ((lonely.start_ns[1:] - lonely.end_ns[:-1]) >= 1_000_000_000 // PIXELS).all()
-
-
-def test_an_empty_trace_has_no_marks() -> None:
+    assert {
+        row: {p: part.item.tolist() for p, part in parts.items()} for row, parts in rows.items()
+    } == {
+        0: {2: [0, 2, 5], 5: [4]},
+        1: {2: [1], 7: [3]},
+    }
     empty = np.empty(0, np.int64)
-    marks = Pyramid(empty, empty, empty.astype(np.int32), empty.astype(np.uint8), empty)
-    assert len(marks.view(0, 1_000)) == 0
+    none = empty.astype(np.int32)
+    assert split(none, none, empty, empty, none) == {}

@@ -1,0 +1,184 @@
+"""What the page's script asks for: rows of the timeline, one operation, tables, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from flask import Flask, Response, abort, request, send_from_directory
+
+from gpuscope.app.state import Session
+from gpuscope.figures.details import details
+from gpuscope.figures.listing import COLUMNS, csv_rows, listing
+from gpuscope.figures.timeline import ASSETS, MAX_COLUMNS, plain
+from gpuscope.units import format_ns, format_ratio
+
+MAX_ROWS = 200
+"""Rows of a table that are sent at once."""
+_LONGEST_PATTERN = 500
+
+
+def describe(session: Session) -> dict[str, Any]:
+    """Return what the page's script needs once: rows, paints, ranges, and the short tables."""
+    return {
+        **session.timeline.describe(),
+        "ranges": [
+            {"name": plain(each.name, 200), "low": each.low_ns, "high": each.high_ns}
+            for each in session.ranges_shown
+        ],
+        "tables": {"findings": _findings(session), "ranges": _ranges(session)},
+        "columns": list(COLUMNS),
+    }
+
+
+def _findings(session: Session) -> dict[str, Any]:
+    rows = []
+    for number, finding in session.findings:
+        cells = [
+            finding.severity,
+            finding.id,
+            plain(finding.range or ""),
+            format_ns(finding.saving_ns),
+            plain(finding.claim, 300),
+        ]
+        rows.append(
+            {
+                "cells": cells,
+                "keys": [*cells[:3], finding.saving_ns or 0, cells[4]],
+                "window": session.finding_window(number, finding),
+            }
+        )
+    return {
+        "columns": ["severity", "finding", "range", "saves up to", "what was seen"],
+        "rows": rows,
+    }
+
+
+def _ranges(session: Session) -> dict[str, Any]:
+    rows = []
+    for number, analysis in enumerate(session.analyses):
+        known = {each.name: each for each in session.ranges_shown if each.trace == number}
+        for entry in analysis.ranges:
+            scope, shown = entry.scope, known.get(entry.name)
+            best = max((pair.overlap_ratio or 0.0 for pair in scope.pairs), default=None)
+            keys: list[Any] = [
+                plain(entry.name),
+                session.timeline.device_label(number, session.device_of(number, entry)),
+                entry.instances,
+                scope.span_ns,
+                scope.busy_ns,
+                scope.busy_ns - scope.bound_ns,
+                -1.0 if best is None else best,
+            ]
+            rows.append(
+                {
+                    "cells": [
+                        *keys[:2],
+                        f"{entry.instances:,}",
+                        *(format_ns(time) for time in keys[3:6]),
+                        format_ratio(best),
+                    ],
+                    "keys": keys,
+                    "window": (shown.low_ns, shown.high_ns) if shown else None,
+                    "range": session.ranges_shown.index(shown) if shown else None,
+                }
+            )
+    columns = ["range", "device", "instances", "span", "busy", "could be hidden", "best overlap"]
+    return {"columns": columns, "rows": rows}
+
+
+def register(server: Flask, session: Session) -> None:
+    """Answer the page's script; what it cannot mean is a bad request."""
+    timeline = session.timeline
+
+    def number(name: str, default: int | None = None) -> int:
+        text = request.args.get(name)
+        if text is None and default is not None:
+            return default
+        try:
+            value = int(text or "")
+        except ValueError:
+            abort(400)
+        if abs(value) > 1 << 62:
+            abort(400)
+        return value
+
+    def stretch() -> tuple[int, int]:
+        low, high = number("low"), number("high")
+        if high <= low:
+            abort(400)
+        return low, high
+
+    def pattern() -> str:
+        text = request.args.get("find", "")
+        try:
+            re.compile(text)
+        except (re.error, RecursionError, OverflowError):
+            abort(400)
+        return text if len(text) <= _LONGEST_PATTERN else abort(400)
+
+    @server.get("/describe")
+    def _describe() -> Response:
+        return _json(describe(session))
+
+    @server.get("/view")
+    def _view() -> Response:
+        low, high = stretch()
+        try:
+            rows = [int(text) for text in request.args.get("rows", "").split(",") if text]
+        except ValueError:
+            abort(400)
+        pixels = min(MAX_COLUMNS, max(1, number("pixels")))
+        return _json(timeline.view(low, high, pixels, rows, pattern()))
+
+    @server.get("/item")
+    def _item() -> Response:
+        try:
+            return _json(details(timeline, number("row"), number("item")))
+        except IndexError:
+            abort(404)
+
+    @server.get("/operations")
+    def _operations() -> Response:
+        low, high = stretch()
+        sort = request.args.get("sort", "start")
+        if sort not in COLUMNS:
+            abort(400)
+        return _json(
+            listing(
+                timeline,
+                low,
+                high,
+                pattern=pattern(),
+                sort=sort,
+                descending=bool(number("descending", 0)),
+                most=MAX_ROWS,
+            )
+        )
+
+    @server.get("/operations.csv")
+    def _csv() -> Response:
+        low, high = stretch()
+        headers = {"Content-Disposition": "attachment; filename=operations.csv"}
+        lines = _lines(csv_rows(timeline, low, high, pattern()))
+        return Response(lines, mimetype="text/csv", headers=headers)
+
+    @server.get("/shared/<name>")
+    def _shared(name: str) -> Response:
+        """Give out what the page has in common with the report."""
+        return send_from_directory(ASSETS, name)
+
+
+def _lines(batches: Iterator[list[tuple[object, ...]]]) -> Iterator[str]:
+    for batch in batches:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(batch)
+        yield text.getvalue()
+
+
+def _json(value: object) -> Response:
+    return Response(json.dumps(value, separators=(",", ":")), mimetype="application/json")

@@ -1,0 +1,981 @@
+// The timeline on a canvas: for the page, whose server sends what a view needs, and for the report,
+// which holds what it shows. Names are drawn or set as text, never as markup.
+(function () {
+  "use strict";
+
+  const GUTTER = 196, RULER = 26;
+  const HEIGHT = { group: 22, device: 34, idle: 16, range: 20, stream: 26, engine: 24, thread: 22, nvtx: 20, mpi: 20 };
+  const MIN_WIDTH_NS = 20, CHARACTER = 6.3, FONT = "11px system-ui, 'DejaVu Sans', sans-serif";
+  const EXPOSED = ["h2d", "d2h", "p2p", "comm", "uvm"], COMPUTE = ["kernel", "fused"];
+  const ARROWS = { launch: "launched by", stream: "before it in its stream", event: "waited for by an event", "null-stream": "by the rule of the null stream", engine: "before it on its engine" };
+
+  // Units
+
+  function digits(value) {
+    const size = Math.abs(value);
+    return value.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0);
+  }
+
+  function formatNs(ns) {
+    for (const [step, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]) {
+      if (Math.abs(ns) >= step) return `${digits(ns / step)} ${unit}`;
+    }
+    return `${Math.round(ns)} ns`;
+  }
+
+  // A time with as many decimals as a stretch of that length needs.
+  function formatAt(ns, stretch) {
+    const decimals = Math.min(6, Math.max(0, 3 - Math.floor(Math.log10(Math.max(1, stretch) / 1e6))));
+    return `${(ns / 1e6).toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals })} ms`;
+  }
+
+  function ticks(low, high, count) {
+    const rough = (high - low) / Math.max(1, count);
+    const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1)));
+    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough) || power * 10;
+    const [unit, name] = high - low > 1e10 ? [1e9, "s"] : Math.max(Math.abs(low), high) < 1e6 ? [1e3, "µs"] : [1e6, "ms"];
+    const decimals = Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9));
+    const found = [];
+    for (let t = Math.ceil(low / step) * step + 0; t <= high; t += step) {
+      const text = (t / unit + 0).toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+      found.push([t, `${text} ${name}`]);
+    }
+    return found;
+  }
+
+  // Painters: the same few strokes on a canvas and in SVG
+
+  function canvasPainter(context) {
+    const { patterns, stack } = context.kept = context.kept || { patterns: new Map(), stack: document.createElement("canvas") };
+    let image = null;
+    const packed = (color) => (0xff000000 | parseInt(color.slice(5, 7), 16) << 16 | parseInt(color.slice(3, 5), 16) << 8 | parseInt(color.slice(1, 3), 16)) >>> 0;
+    function style(colors) {
+      if (colors.length === 1) return colors[0];
+      const key = colors.join();
+      if (!patterns.has(key)) {
+        // Diagonal stripes that repeat without a seam.
+        const size = 4 * colors.length, tile = document.createElement("canvas");
+        tile.width = tile.height = size;
+        const pen = tile.getContext("2d");
+        colors.forEach((color, at) => {
+          pen.fillStyle = color;
+          for (const shift of [-size, 0, size]) {
+            const x = 4 * at + shift;
+            pen.beginPath();
+            pen.moveTo(x, 0); pen.lineTo(x + 4, 0); pen.lineTo(x + 4 + size, size); pen.lineTo(x + size, size);
+            pen.fill();
+          }
+        });
+        patterns.set(key, context.createPattern(tile, "repeat"));
+      }
+      return patterns.get(key);
+    }
+    return {
+      rects(list, colors, alpha) {
+        context.fillStyle = style(colors);
+        context.globalAlpha = alpha === undefined ? 1 : alpha;
+        for (let i = 0; i < list.length; i += 4) context.fillRect(list[i], list[i + 1], list[i + 2], list[i + 3]);
+        context.globalAlpha = 1;
+      },
+      // Stacks of shares, a pixel wide each: written pixel by pixel, and put on the canvas at once.
+      stacks(x0, y, tall, feet, heights, colors) {
+        const ratio = window.devicePixelRatio || 1, { width: w, height: h } = context.canvas;
+        if (!image || image.width !== w || image.height !== h) image = new ImageData(w, h);
+        const pixels = new Uint32Array(image.data.buffer), left = Math.round(x0 * ratio);
+        heights.forEach((high, part) => {
+          const shades = Uint32Array.from({ length: 4 * colors[part].length }, (_, i) => packed(colors[part][i >> 2]));
+          const period = shades.length, foot = feet[part], last = high.length - 1, wide = Math.min(w - left, Math.round(high.length * ratio));
+          for (let x = 0; x < wide; x++) {
+            const at = ratio === 1 ? x : Math.min(last, Math.floor(x / ratio)), share = high[at];
+            if (!share) continue;
+            const end = Math.round((y + foot[at]) * ratio), begin = Math.min(end - 1, Math.round((y + foot[at] - share) * ratio));
+            for (let line = Math.max(0, begin), to = Math.min(h, end); line < to; line++) {
+              pixels[line * w + left + x] = period === 4 ? shades[0] : shades[(x + line) % period];
+            }
+          }
+        });
+      },
+      flush() {
+        if (!image) return;
+        stack.width = image.width;
+        stack.height = image.height;
+        stack.getContext("2d").putImageData(image, 0, 0);
+        context.save();
+        context.setTransform(1, 0, 0, 1, 0, 0);
+        context.drawImage(stack, 0, 0);
+        context.restore();
+        image = null;
+      },
+      text(x, y, words, color, align, bold) {
+        context.fillStyle = color;
+        context.font = bold ? `600 ${FONT}` : FONT;
+        context.textAlign = align || "left";
+        context.textBaseline = "middle";
+        context.fillText(words, x, y);
+      },
+      path(points, color, width, dash) {
+        context.strokeStyle = color;
+        context.lineWidth = width;
+        context.setLineDash(dash || []);
+        context.beginPath();
+        const [x, y, ...rest] = points;
+        context.moveTo(x, y);
+        if (rest.length === 6) context.bezierCurveTo(...rest);
+        else for (let i = 0; i < rest.length; i += 2) context.lineTo(rest[i], rest[i + 1]);
+        context.stroke();
+        context.setLineDash([]);
+      },
+      clip(x, y, width, height, inside) {
+        context.save();
+        context.beginPath();
+        context.rect(x, y, width, height);
+        context.clip();
+        inside();
+        context.restore();
+      },
+    };
+  }
+
+  function escaped(text) {
+    return text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
+  }
+
+  function svgPainter(width, height) {
+    const parts = [], defs = [], patterns = new Map();
+    const short = (value) => +value.toFixed(2);
+    function fill(colors) {
+      if (colors.length === 1) return colors[0];
+      const key = colors.join();
+      if (!patterns.has(key)) {
+        const name = `p${patterns.size}`;
+        patterns.set(key, `url(#${name})`);
+        const bars = colors.map((color, at) => `<rect x="${4 * at}" width="4" height="8" fill="${color}"/>`).join("");
+        defs.push(`<pattern id="${name}" width="${4 * colors.length}" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)">${bars}</pattern>`);
+      }
+      return patterns.get(key);
+    }
+    return {
+      rects(list, colors, alpha) {
+        const steps = [];
+        for (let i = 0; i < list.length; i += 4) {
+          steps.push(`M${short(list[i])} ${short(list[i + 1])}h${short(list[i + 2])}v${short(list[i + 3])}h${-short(list[i + 2])}z`);
+        }
+        if (steps.length) parts.push(`<path d="${steps.join("")}" fill="${fill(colors)}"${alpha === undefined ? "" : ` opacity="${alpha}"`}/>`);
+      },
+      stacks(x0, y, tall, feet, heights, colors) {
+        heights.forEach((high, part) => {
+          const list = [], foot = feet[part];
+          for (let x = 0; x < high.length; x++) {
+            if (!high[x]) continue;
+            const last = list.length - 4, top = y + foot[x] - high[x];
+            if (last >= 0 && list[last] + list[last + 2] === x0 + x && Math.abs(list[last + 1] - top) < 0.3 && Math.abs(list[last + 3] - high[x]) < 0.3) list[last + 2] += 1;
+            else list.push(x0 + x, top, 1, high[x]);
+          }
+          this.rects(list, colors[part]);
+        });
+      },
+      flush() {},
+      text(x, y, words, color, align, bold) {
+        const anchor = { center: "middle", right: "end" }[align] || "start";
+        parts.push(`<text x="${short(x)}" y="${short(y)}" fill="${color}" text-anchor="${anchor}" dominant-baseline="central"${bold ? ' font-weight="600"' : ""}>${escaped(words)}</text>`);
+      },
+      path(points, color, width, dash) {
+        const [x, y, ...rest] = points.map(short);
+        const line = rest.length === 6 ? `C${rest.join(" ")}` : `L${rest.join(" ")}`;
+        parts.push(`<path d="M${x} ${y}${line}" fill="none" stroke="${color}" stroke-width="${width}"${dash ? ` stroke-dasharray="${dash}"` : ""}/>`);
+      },
+      clip(x, y, w, h, inside) {
+        const name = `c${defs.length}`;
+        defs.push(`<clipPath id="${name}"><rect x="${x}" y="${y}" width="${w}" height="${h}"/></clipPath>`);
+        parts.push(`<g clip-path="url(#${name})">`);
+        inside();
+        parts.push("</g>");
+      },
+      done() {
+        return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="system-ui, 'DejaVu Sans', sans-serif" font-size="11"><defs>${defs.join("")}</defs>${parts.join("")}</svg>`;
+      },
+    };
+  }
+
+  function element(tag, className, parent, attributes) {
+    const made = document.createElement(tag);
+    made.className = className;
+    for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
+    if (parent) parent.append(made);
+    return made;
+  }
+
+  function pattern(text) {
+    try {
+      return text ? new RegExp(text, "i") : null;
+    } catch (error) {
+      return null;
+    }
+  }
+
+  // Decode the columns once, as running sums: any stretch is then two look-ups.
+  function decode(reply) {
+    for (const row of Object.values(reply.rows)) {
+      row.columns = row.columns.map(([paint, text]) => {
+        const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+        const sums = new Float64Array(bytes.length + 1);
+        for (let i = 0; i < bytes.length; i++) sums[i + 1] = sums[i] + bytes[i] / 255;
+        return [paint, sums];
+      });
+    }
+    return reply;
+  }
+
+  // meta: what Timeline.describe returns. source: {view(request) -> promise of Timeline.view's
+  // answer, whole: true where that answer holds all there is}. hooks: changed(state),
+  // picked(row, item, mark), hovered(row, item, mark) -> promise of lines for the tip.
+  function timeline(root, meta, source, hooks) {
+    const { rows, paints } = meta;
+    const fitLow = -Math.max(1, Math.round(meta.end_ns * 0.02)), fitHigh = meta.end_ns - fitLow;
+    const state = {
+      low: fitLow, high: fitHigh, range: -1, brush: null, picked: null,
+      hidden: new Set(), folded: new Set(), find: "", rows: "", order: rows.map((_, number) => number),
+    };
+    rows.forEach((row, number) => { if (!row.unfolded) state.folded.add(number); });
+    let theme = "light", colors = {}, data = null, asked = null, next = null, shown = [], total = 0;
+    let pointer = null, drag = null, arrows = [], drawing = false, stale = true, failed = "";
+    const scene = document.createElement("canvas");
+
+    root.replaceChildren();
+    root.classList.add("tl");
+    const legend = element("div", "tl-legend", root, { role: "group", "aria-label": "Classes: press to hide or show" });
+    const top = element("div", "tl-top", root);
+    element("div", "tl-corner", top).textContent = "";
+    const ruler = element("canvas", "tl-ruler", top, { "aria-hidden": "true" });
+    const scroller = element("div", "tl-scroll", root);
+    const space = element("div", "tl-space", scroller);
+    const labels = element("div", "tl-labels", space, { role: "tree", "aria-label": "Rows" });
+    const canvas = element("canvas", "tl-canvas", space, {
+      tabindex: "0", role: "application",
+      "aria-label": "Timeline. W and S zoom, A and D move, N and P go from one operation to the next, F fits, slash searches, question mark lists the keys.",
+    });
+    const tip = element("div", "tl-tip", document.body, { role: "tooltip" });
+    const said = element("div", "unseen", root, { role: "status" });
+
+    let across = 50; // asking the browser costs more than all else
+    const width = () => across;
+    const scale = () => width() / (state.high - state.low);
+    const xOf = (t) => (t - state.low) * scale();
+    const timeAt = (x) => state.low + x / scale();
+    const colorsOf = (paint) => paints[paint][theme];
+
+    // Rows
+
+    function arrange() {
+      const wanted = pattern(state.rows);
+      const matches = (number) => !wanted || wanted.test(`${rows[number].label} ${rows[number].note}`);
+      let y = 0, foldedAt = Infinity, path = [];
+      const kept = new Set();
+      for (const number of state.order) {
+        path = path.filter((above) => rows[above].level < rows[number].level);
+        if (wanted && (matches(number) || path.some((above) => wanted && matches(above)))) {
+          kept.add(number);
+          path.forEach((above) => kept.add(above));
+        }
+        path.push(number);
+      }
+      shown = [];
+      for (const number of state.order) {
+        const row = rows[number];
+        if (row.level > foldedAt) continue;
+        foldedAt = state.folded.has(number) ? row.level : Infinity;
+        if (wanted && !kept.has(number)) continue;
+        if (row.paints.length && row.paints.every((paint) => state.hidden.has(paint))) continue;
+        const height = HEIGHT[row.kind];
+        shown.push({ number, y, height });
+        y += height;
+      }
+      total = y;
+      const most = Math.max(160, window.innerHeight * 0.62);
+      scroller.style.height = `${Math.min(total + 2, most)}px`;
+      space.style.height = `${total}px`;
+      label();
+      fit_canvas();
+    }
+
+    const foldable = (number) => {
+      const at = state.order.indexOf(number);
+      return at + 1 < state.order.length && rows[state.order[at + 1]].level > rows[number].level;
+    };
+
+    function label() {
+      const focused = labels.contains(document.activeElement) ? document.activeElement.dataset.row : null;
+      labels.replaceChildren();
+      for (const { number, y, height } of shown) {
+        const row = rows[number], folds = foldable(number);
+        const made = element("div", `tl-label ${row.kind}`, labels, {
+          role: "treeitem", tabindex: "-1", "data-row": number, "aria-level": row.level + 1, draggable: "true",
+          title: [row.label, row.note].filter(Boolean).join(" · "),
+          ...(folds ? { "aria-expanded": String(!state.folded.has(number)) } : {}),
+        });
+        made.style.cssText = `top:${y}px;height:${height}px;padding-left:${8 + 13 * row.level}px`;
+        element("span", "tl-fold", made).textContent = folds ? (state.folded.has(number) ? "▸" : "▾") : "";
+        element("span", "tl-name", made).textContent = row.label;
+        element("span", "tl-note", made).textContent = row.note;
+      }
+      const first = labels.querySelector(focused === null ? ".tl-label" : `[data-row="${focused}"]`);
+      if (first) {
+        first.tabIndex = 0;
+        if (focused !== null) first.focus();
+      }
+    }
+
+    function fold(number) {
+      if (!foldable(number)) return;
+      if (!state.folded.delete(number)) state.folded.add(number);
+      arrange();
+      changed();
+    }
+
+    // The rows that belong to a row move with it, among its siblings.
+    function block(number) {
+      const from = state.order.indexOf(number);
+      let to = from + 1;
+      while (to < state.order.length && rows[state.order[to]].level > rows[number].level) to++;
+      return [from, to];
+    }
+
+    function parentOf(number) {
+      for (let at = state.order.indexOf(number) - 1; at >= 0; at--) {
+        if (rows[state.order[at]].level < rows[number].level) return state.order[at];
+      }
+      return -1;
+    }
+
+    function place(number, other, after) {
+      if (number === other || rows[number].level !== rows[other].level || parentOf(number) !== parentOf(other)) return;
+      const [from, to] = block(number);
+      const moved = state.order.splice(from, to - from);
+      const [begin, end] = block(other);
+      state.order.splice(after ? end : begin, 0, ...moved);
+      arrange();
+    }
+
+    function sibling(number, step) {
+      const same = state.order.filter((each) => rows[each].level === rows[number].level && parentOf(each) === parentOf(number));
+      return same[same.indexOf(number) + step];
+    }
+
+    labels.addEventListener("click", (event) => {
+      const made = event.target.closest(".tl-label");
+      if (!made) return;
+      labels.querySelectorAll(".tl-label").forEach((each) => { each.tabIndex = -1; });
+      made.tabIndex = 0;
+      made.focus({ preventScroll: true });
+      fold(+made.dataset.row);
+    });
+    labels.addEventListener("keydown", (event) => {
+      const made = event.target.closest(".tl-label");
+      const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+      if (!made || event.ctrlKey || event.metaKey) return;
+      const number = +made.dataset.row;
+      if (step && event.altKey) {
+        const other = sibling(number, step);
+        if (other !== undefined) place(number, other, step > 0);
+      } else if (step) {
+        const other = step > 0 ? made.nextElementSibling : made.previousElementSibling;
+        if (other) { made.tabIndex = -1; other.tabIndex = 0; other.focus(); }
+      } else if (event.key === "Enter" || event.key === " ") {
+        fold(number);
+      } else if (event.key === "ArrowRight" || event.key === "ArrowLeft") {
+        if (state.folded.has(number) === (event.key === "ArrowRight")) fold(number);
+      } else {
+        return;
+      }
+      event.preventDefault();
+      event.stopPropagation();
+    });
+    let carried = null;
+    labels.addEventListener("dragstart", (event) => { carried = +event.target.dataset.row; });
+    labels.addEventListener("dragover", (event) => event.preventDefault());
+    labels.addEventListener("drop", (event) => {
+      event.preventDefault();
+      const made = event.target.closest(".tl-label");
+      if (!made || carried === null) return;
+      place(carried, +made.dataset.row, state.order.indexOf(carried) < state.order.indexOf(+made.dataset.row));
+    });
+
+    // Classes
+
+    function fillLegend() {
+      legend.replaceChildren();
+      const used = new Set(rows.flatMap((row) => row.paints));
+      for (const paint of [...used].filter((each) => each < meta.hideable).sort((a, b) => a - b)) {
+        const chip = element("button", "tl-chip", legend, { type: "button", "aria-pressed": String(!state.hidden.has(paint)), title: "Hide or show this class" });
+        element("span", "swatch", chip).style.background = colorsOf(paint)[0];
+        element("span", "", chip).textContent = paints[paint].name;
+        chip.addEventListener("click", () => {
+          if (!state.hidden.delete(paint)) state.hidden.add(paint);
+          fillLegend();
+          arrange();
+          changed();
+        });
+      }
+      const marked = [["exposed", "exposed: a copy or communication under no kernel"]];
+      if (rows.some((row) => row.kind === "device")) for (const [name, title] of marked) {
+        const key = element("span", "tl-key", legend, { title });
+        element("span", "swatch line", key);
+        element("span", "", key).textContent = name;
+      }
+    }
+
+    // Data
+
+    function request() {
+      const above = scroller.scrollTop - 200, below = scroller.scrollTop + scroller.clientHeight + 200;
+      const numbers = shown.filter(({ number, y, height }) => rows[number].paints.length && y + height > above && y < below).map((row) => row.number);
+      const wide = state.high - state.low;
+      return { low: Math.floor(state.low - wide / 2), high: Math.ceil(state.high + wide / 2), pixels: 2 * Math.ceil(width()), rows: numbers, find: state.find };
+    }
+
+    function suffices() {
+      if (!data) return false;
+      if (source.whole) return true;
+      const { made } = data, wanted = request();
+      return made.find === state.find && data.low_ns <= state.low && data.high_ns >= state.high &&
+        Math.abs((wanted.high - wanted.low) / (made.high - made.low) - 1) < 0.01 && made.pixels >= wanted.pixels &&
+        wanted.rows.every((number) => made.rows.includes(number));
+    }
+
+    function load() {
+      if (suffices()) return;
+      if (asked) { next = true; return; }
+      asked = request();
+      const made = asked;
+      source.view(made).then((reply) => {
+        data = decode(reply);
+        data.made = made;
+        failed = "";
+      }, (error) => { failed = error.message || "no answer"; if (data) data.made.find = made.find; }).then(() => {
+        asked = null;
+        draw();
+        if (next) { next = false; load(); }
+        if (hooks.loaded) hooks.loaded();
+      });
+    }
+
+    // Drawing
+
+    function fit_canvas() {
+      const ratio = window.devicePixelRatio || 1;
+      across = Math.max(50, scroller.clientWidth - GUTTER);
+      const size = (made, w, h) => {
+        if (made.width !== Math.round(w * ratio) || made.height !== Math.round(h * ratio)) {
+          made.width = Math.round(w * ratio);
+          made.height = Math.round(h * ratio);
+          made.style.width = `${w}px`;
+          made.style.height = `${h}px`;
+        }
+      };
+      size(ruler, width(), RULER);
+      size(canvas, width(), Math.max(10, scroller.clientHeight));
+      draw();
+      load();
+    }
+
+    // All but the pointer is kept on a canvas of its own, so that a moving mouse costs nothing.
+    function draw() {
+      stale = true;
+      refresh();
+    }
+
+    function refresh() {
+      if (drawing) return;
+      drawing = true;
+      requestAnimationFrame(() => {
+        drawing = false;
+        const began = performance.now();
+        const ratio = window.devicePixelRatio || 1, painted = stale;
+        if (stale) {
+          stale = false;
+          const above = ruler.getContext("2d"), below = scene.getContext("2d");
+          if (scene.width !== canvas.width || scene.height !== canvas.height) { scene.width = canvas.width; scene.height = canvas.height; }
+          for (const [pen, high] of [[above, RULER], [below, scroller.clientHeight]]) {
+            pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+            pen.clearRect(0, 0, width(), high);
+          }
+          paintRuler(canvasPainter(above), 0, 0);
+          paintRows(canvasPainter(below), 0, -scroller.scrollTop, scroller.clientHeight);
+        }
+        const context = canvas.getContext("2d");
+        context.setTransform(1, 0, 0, 1, 0, 0);
+        context.clearRect(0, 0, canvas.width, canvas.height);
+        context.drawImage(scene, 0, 0);
+        context.setTransform(ratio, 0, 0, ratio, 0, 0);
+        if (pointer) paintPointer(canvasPainter(context));
+        if (painted) api.paint_ms = performance.now() - began;
+      });
+    }
+
+    function paintRuler(painter, x0, y0) {
+      for (const [t, text] of ticks(state.low, state.high, width() / 130)) {
+        const x = x0 + xOf(t);
+        painter.rects([x, y0 + RULER - 6, 1, 6], [colors.muted]);
+        painter.text(x + 4, y0 + 12, text, colors.muted);
+      }
+      if (state.brush) {
+        const [a, b] = state.brush.map((t) => Math.min(width(), Math.max(0, xOf(t))));
+        painter.rects([x0 + a, y0 + RULER - 8, Math.max(2, b - a), 8], [colors.accent], 0.5);
+        painter.text(x0 + (a + b) / 2, y0 + 12, formatNs(state.brush[1] - state.brush[0]), colors.accent, "center", true);
+      }
+    }
+
+    function paintRows(painter, x0, y0, height) {
+      painter.clip(x0, Math.max(0, y0), width(), height, () => {
+        for (const [t] of ticks(state.low, state.high, width() / 130)) painter.rects([x0 + xOf(t), 0, 1, y0 + Math.max(height, total)], [colors.line]);
+        const visible = shown.filter((row) => y0 + row.y + row.height > 0 && row.y + y0 < y0 + scroller.scrollTop + height + total);
+        for (const row of visible) {
+          if (rows[row.number].kind === "device") painter.rects([x0, y0 + row.y, width(), 1], [colors.line]);
+          if (rows[row.number].kind === "group") painter.rects([x0, y0 + row.y + row.height - 1, width(), 1], [colors.line]);
+        }
+        const drawn = data ? visible.filter(({ number }) => data.rows[number]).map((row) => ({ row, y: y0 + row.y, found: data.rows[row.number], under: [] })) : [];
+        for (const each of drawn) paintColumns(painter, each, x0);
+        painter.flush();
+        for (const each of drawn) paintMarks(painter, each, x0);
+        if (state.brush) {
+          const [a, b] = state.brush.map(xOf);
+          painter.rects([x0, 0, Math.max(0, a), y0 + total, x0 + b, 0, Math.max(0, width() - b), y0 + total], [colors.surface], 0.55);
+          painter.rects([x0 + a, 0, 1, y0 + total, x0 + b, 0, 1, y0 + total], [colors.accent]);
+        }
+        paintPicked(painter, x0, y0);
+        if (failed) painter.text(x0 + 12, 14, failed, colors.bad, "left", true);
+      });
+    }
+
+    const hiddenPaint = (paint) => {
+      if (state.hidden.has(paint)) return true;
+      const { classes } = paints[paint];
+      return paint >= meta.first_set && classes.every((name) => state.hidden.has(paints.findIndex((each) => each.name === name)));
+    };
+
+    const inset = (kind) => (kind === "device" ? 4 : 2);
+    const exposed = (kind, paint) => kind === "device" && EXPOSED.some((name) => paints[paint].classes.includes(name)) && !COMPUTE.some((name) => paints[paint].classes.includes(name));
+
+    function paintColumns(painter, { row: { number, height }, y, found, under }, x0) {
+      const { kind } = rows[number], tall = height - 2 * inset(kind);
+      const columns = found.columns.filter(([paint]) => !hiddenPaint(paint));
+      if (!columns.length) return;
+      // The more runs together, the lower it lies.
+      if (kind === "device") columns.sort(([a], [b]) => paints[b].classes.length - paints[a].classes.length || a - b);
+      const count = columns[0][1].length - 1, wide = Math.floor(width());
+      const at = (sums, t) => {
+        const place = Math.min(count, Math.max(0, (t - data.low_ns) / data.column_ns)), whole = Math.floor(place);
+        return sums[whole] + (whole < count ? (place - whole) * (sums[whole + 1] - sums[whole]) : 0);
+      };
+      const sum = new Float32Array(wide), alone = new Float32Array(wide), foot = new Float32Array(wide).fill(tall);
+      const size = 1 / scale() / data.column_ns;
+      const heights = columns.map(([paint, sums]) => {
+        const shares = new Float32Array(wide), bare = exposed(kind, paint);
+        let before = at(sums, state.low);
+        for (let x = 0; x < wide; x++) {
+          const now = at(sums, timeAt(x + 1)), share = (now - before) / size;
+          before = now;
+          if (share <= 1e-9) continue;
+          shares[x] = share;
+          sum[x] += share;
+          if (bare) alone[x] += share;
+        }
+        return shares;
+      });
+      // At least 2 px, so that what ran is seen; at most the row.
+      const feet = heights.map((high) => {
+        const below = foot.slice();
+        for (let x = 0; x < wide; x++) {
+          if (!high[x]) continue;
+          high[x] *= tall * Math.max(Math.min(1, 1 / sum[x]), Math.min(1, 2 / tall / sum[x]));
+          foot[x] -= high[x];
+        }
+        return below;
+      });
+      for (let x = 0; x < wide; x++) {
+        if (alone[x] <= 0.02 || alone[x] <= 0.5 * sum[x]) continue;
+        const last = under.length - 4;
+        if (last >= 0 && under[last] + under[last + 2] === x0 + x) under[last + 2]++;
+        else under.push(x0 + x, y + height - 3, 1, 2.5);
+      }
+      painter.stacks(x0, y + inset(kind), tall, feet, heights, columns.map(([paint]) => colorsOf(paint)));
+    }
+
+    function paintMarks(painter, { row: { number, height }, y, found, under }, x0) {
+      const { kind } = rows[number], top = y + inset(kind), tall = height - 2 * inset(kind);
+      const names = [], edges = [], wanted = source.whole ? pattern(state.find) : null;
+      for (const [paint, starts, lengths, , name] of found.marks) {
+        if (hiddenPaint(paint)) continue;
+        const list = [], pale = [];
+        for (let i = 0; i < starts.length; i++) {
+          if (starts[i] > state.high || starts[i] + lengths[i] < state.low) continue;
+          const left = Math.max(-2, xOf(starts[i])), right = Math.min(width() + 2, xOf(starts[i] + lengths[i]));
+          const wide = Math.max(1, right - left);
+          const dim = wanted && paint < meta.first_set && !wanted.test(data.names[name[i]]);
+          (dim ? pale : list).push(x0 + left, top, wide, tall);
+          if (exposed(kind, paint)) under.push(x0 + left, y + height - 3, wide, 2.5);
+          if (wide > 3) edges.push(x0 + right - 1, top, 1, tall);
+          const room = Math.floor((wide - Math.max(0, -left) - 8) / CHARACTER);
+          if (room >= 3 && tall >= 11 && kind !== "device" || room >= 12) {
+            const text = data.names[name[i]];
+            names.push([x0 + Math.max(0, left) + 4, text.length > room ? `${text.slice(0, room - 1)}…` : text, paint]);
+          }
+        }
+        painter.rects(list, colorsOf(paint));
+        painter.rects(pale, colorsOf(paint), 0.15);
+      }
+      painter.rects(edges, [colors.surface], 0.8);
+      painter.rects(under, [colors.bad]);
+      for (const [x, text, paint] of names) {
+        const mixed = colorsOf(paint).length > 1;
+        if (mixed) painter.rects([x - 3, y + height / 2 - 7, text.length * CHARACTER + 6, 14], [colors.surface], 0.86);
+        painter.text(x, y + height / 2, text, mixed ? colors.text : kind === "range" || kind === "nvtx" || kind === "idle" ? colors.text : paints[paint].ink[theme]);
+      }
+    }
+
+    const rowOf = (number) => shown.find((row) => row.number === number);
+
+    function paintPicked(painter, x0, y0) {
+      const { picked } = state;
+      if (!picked || picked.start === undefined) return;
+      const row = rowOf(picked.row);
+      if (!row) return;
+      const left = xOf(picked.start), wide = Math.max(3, xOf(picked.end) - left), y = y0 + row.y;
+      painter.path([x0 + left, y + 1, x0 + left + wide, y + 1, x0 + left + wide, y + row.height - 1, x0 + left, y + row.height - 1, x0 + left, y + 1], colors.text, 2);
+      for (const arrow of arrows) {
+        const other = rowOf(arrow.row);
+        if (!other) continue;
+        const from = [x0 + xOf(arrow.at), y0 + other.y + other.height / 2], to = [x0 + left, y + row.height / 2];
+        const bend = Math.max(24, Math.abs(to[0] - from[0]) / 3);
+        const color = arrow.decisive ? colors.bad : colors.text;
+        painter.path([...from, from[0] + bend, from[1], to[0] - bend, to[1], ...to], color, arrow.decisive ? 2 : 1.2, arrow.kind === "launch" ? [] : [4, 3]);
+        painter.path([to[0] - 6, to[1] - 4, to[0], to[1], to[0] - 6, to[1] + 4], color, 1.5);
+        painter.rects([from[0] - 2.5, from[1] - 2.5, 5, 5], [color]);
+      }
+    }
+
+    function paintPointer(painter) {
+      painter.rects([pointer.x, 0, 1, scroller.clientHeight], [colors.muted], 0.6);
+      const text = formatAt(timeAt(pointer.x), (state.high - state.low) / 100);
+      const right = pointer.x > width() - 120;
+      painter.text(pointer.x + (right ? -5 : 5), scroller.clientHeight - 8, text, colors.muted, right ? "right" : "left");
+    }
+
+    // What lies at a place
+
+    function markAt(x, y) {
+      const row = shown.find((each) => y >= each.y && y < each.y + each.height);
+      const found = row && data && data.rows[row.number];
+      if (!found) return null;
+      const t = timeAt(x), slack = 2 / scale();
+      let best = null;
+      for (const [paint, starts, lengths, items, names] of found.marks) {
+        if (hiddenPaint(paint)) continue;
+        for (let i = 0; i < starts.length; i++) {
+          const off = Math.max(starts[i] - t, t - starts[i] - lengths[i], 0);
+          if (off <= slack && (!best || off < best.off || (off === best.off && lengths[i] < best.end - best.start))) {
+            best = { off, row: row.number, item: items[i], paint, start: starts[i], end: starts[i] + lengths[i], name: data.names[names[i]] };
+          }
+        }
+      }
+      if (best) return best;
+      const at = Math.floor((t - data.low_ns) / data.column_ns);
+      const shares = found.columns.filter(([paint, sums]) => !hiddenPaint(paint) && at >= 0 && at + 1 < sums.length && sums[at + 1] > sums[at]).map(([paint, sums]) => [paints[paint].name, sums[at + 1] - sums[at]]);
+      return shares.length ? { row: row.number, shares } : null;
+    }
+
+    let hovering = 0;
+    function hover(event) {
+      const mark = pointer && !drag ? markAt(pointer.x, pointer.y + scroller.scrollTop) : null;
+      const count = ++hovering;
+      if (!mark) { tip.style.display = "none"; return; }
+      const write = (lines) => {
+        if (count !== hovering) return;
+        tip.replaceChildren();
+        lines.forEach((line, at) => { element("div", at ? "" : "tl-first", tip).textContent = line; });
+        tip.style.display = "block";
+        const box = tip.getBoundingClientRect();
+        tip.style.left = `${Math.min(event.clientX + 14, window.innerWidth - box.width - 8)}px`;
+        tip.style.top = `${event.clientY + 18 + box.height > window.innerHeight ? event.clientY - box.height - 10 : event.clientY + 18}px`;
+      };
+      if (mark.shares) {
+        write(mark.shares.map(([name, share]) => `${name} ${(100 * share).toFixed(0)} %`).concat(`of ${formatNs(data.column_ns)} here; zoom in to see each`));
+        return;
+      }
+      const word = paints[mark.paint].name;
+      write([mark.name, `${word === mark.name ? "" : `${word} · `}${formatNs(mark.end - mark.start)} (${Math.round(mark.end - mark.start)} ns)`, `at ${formatNs(mark.start)}`]);
+      if (hooks.hovered && mark.item >= 0) setTimeout(() => {
+        if (count === hovering) hooks.hovered(mark).then((lines) => { if (lines.length) write(lines); }, () => {});
+      }, 60);
+    }
+
+    // Moving
+
+    function changed() {
+      if (hooks.changed) hooks.changed(api.state());
+    }
+
+    function show(low, high, keep) {
+      const widest = 2 * (fitHigh - fitLow), wide = Math.min(Math.max(high - low, MIN_WIDTH_NS), widest);
+      const middle = (low + high) / 2;
+      const begin = Math.min(Math.max(middle - wide / 2, fitLow - wide / 2), fitHigh - wide / 2);
+      state.low = Math.round(begin);
+      state.high = Math.round(begin + wide);
+      if (!keep) state.range = -1;
+      draw();
+      load();
+      changed();
+    }
+
+    function zoom(factor, x) {
+      const at = x === undefined ? width() / 2 : x, t = timeAt(at), wide = Math.max(MIN_WIDTH_NS, (state.high - state.low) * factor);
+      show(t - (at / width()) * wide, t + (1 - at / width()) * wide);
+    }
+
+    function move(share) {
+      const step = (state.high - state.low) * share;
+      show(state.low + step, state.high + step);
+    }
+
+    function fit() {
+      const range = meta.ranges && meta.ranges[state.range];
+      if (range) { show(range.low, range.high, true); return; }
+      show(fitLow, fitHigh);
+    }
+
+    function pick(mark) {
+      state.picked = mark;
+      arrows = [];
+      draw();
+      changed();
+      if (mark) said.textContent = `${mark.name}, ${formatNs(mark.end - mark.start)}`;
+      if (hooks.picked) hooks.picked(mark);
+    }
+
+    // From one operation to the next in the row of the picked one, or the first row with any.
+    function step(direction) {
+      if (!data) return;
+      const numbers = state.picked ? [state.picked.row] : shown.filter(({ number }) => ["stream", "engine"].includes(rows[number].kind)).map((row) => row.number);
+      for (const number of numbers) {
+        const all = (data.rows[number] ? data.rows[number].marks : []).flatMap(([paint, starts, lengths, items, names]) =>
+          hiddenPaint(paint) ? [] : starts.map((start, i) => ({ row: number, item: items[i], paint, start, end: start + lengths[i], name: data.names[names[i]] })));
+        all.sort((a, b) => a.start - b.start);
+        const at = state.picked ? all.findIndex((mark) => mark.item === state.picked.item) : -1;
+        const found = state.picked ? all[at + direction] : all.find((mark) => mark.start >= state.low);
+        if (!found) continue;
+        if (found.start < state.low || found.end > state.high) {
+          const wide = Math.max(state.high - state.low, 1.2 * (found.end - found.start));
+          show(found.start - wide / 3, found.start + (2 * wide) / 3);
+        }
+        pick(found);
+        return;
+      }
+    }
+
+    canvas.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) move((event.deltaX || event.deltaY) / 1000);
+      else zoom(Math.exp(Math.max(-400, Math.min(400, event.deltaY)) / 500), event.offsetX);
+    }, { passive: false });
+    const brushing = (event) => event.shiftKey || event.target === ruler;
+    for (const place of [canvas, ruler]) {
+      place.addEventListener("pointerdown", (event) => {
+        if (event.button) return;
+        place.setPointerCapture(event.pointerId);
+        drag = { x: event.offsetX, y: event.clientY, low: state.low, high: state.high, top: scroller.scrollTop, brush: brushing(event) ? timeAt(event.offsetX) : null, moved: false };
+      });
+      place.addEventListener("pointermove", (event) => {
+        pointer = place === canvas ? { x: event.offsetX, y: event.offsetY } : { x: event.offsetX, y: -1 };
+        if (drag && (drag.moved || Math.abs(event.offsetX - drag.x) + Math.abs(event.clientY - drag.y) > 3)) {
+          drag.moved = true;
+          if (drag.brush !== null) {
+            const other = timeAt(event.offsetX);
+            state.brush = [Math.round(Math.min(drag.brush, other)), Math.round(Math.max(drag.brush, other))];
+            draw();
+            changed();
+          } else {
+            scroller.scrollTop = drag.top - (event.clientY - drag.y);
+            const moved = ((drag.x - event.offsetX) / width()) * (drag.high - drag.low);
+            show(drag.low + moved, drag.high + moved);
+          }
+        }
+        refresh();
+        hover(event);
+      });
+      place.addEventListener("pointerup", (event) => {
+        if (drag && !drag.moved) {
+          if (drag.brush !== null) { state.brush = null; changed(); }
+          else if (place === canvas) {
+            const mark = markAt(event.offsetX, event.offsetY + scroller.scrollTop);
+            if (mark && mark.shares) zoom(0.2, event.offsetX);
+            else pick(mark && mark.item >= 0 ? mark : null);
+          }
+        }
+        drag = null;
+        draw();
+      });
+      place.addEventListener("pointerleave", () => { pointer = null; hovering++; tip.style.display = "none"; refresh(); });
+    }
+    canvas.addEventListener("dblclick", fit);
+    scroller.addEventListener("scroll", () => { draw(); load(); });
+    new ResizeObserver(() => arrange()).observe(root);
+
+    // Pictures
+
+    function picture(painter) {
+      const legendUsed = [...new Set(shown.flatMap(({ number }) => rows[number].paints))].filter((paint) => paint < meta.hideable);
+      painter.rects([0, 0, GUTTER + width(), 30 + RULER + total], [colors.surface]);
+      let x = GUTTER;
+      for (const paint of legendUsed) {
+        painter.rects([x, 9, 12, 12], colorsOf(paint));
+        painter.text(x + 17, 15, paints[paint].name, colors.text);
+        x += 34 + CHARACTER * paints[paint].name.length;
+      }
+      paintRuler(painter, GUTTER, 30);
+      for (const { number, y, height } of shown) {
+        painter.text(8 + 13 * rows[number].level, 30 + RULER + y + height / 2, rows[number].label, colors.text, "left", rows[number].kind === "device");
+      }
+      const kept = scroller.scrollTop;
+      paintRows(painter, GUTTER, 30 + RULER, total);
+      scroller.scrollTop = kept;
+    }
+
+    function svg() {
+      const painter = svgPainter(GUTTER + width(), 30 + RULER + total);
+      picture(painter);
+      return painter.done();
+    }
+
+    function png() {
+      const made = document.createElement("canvas");
+      made.width = 2 * (GUTTER + width());
+      made.height = 2 * (30 + RULER + total);
+      const context = made.getContext("2d");
+      context.scale(2, 2);
+      picture(canvasPainter(context));
+      return new Promise((resolve) => made.toBlob(resolve, "image/png"));
+    }
+
+    const api = {
+      meta, show, zoom, move, fit, pick, step, svg, png, paint_ms: 0,
+      state: () => state,
+      set(values) { Object.assign(state, values); fillLegend(); arrange(); changed(); },
+      arrows(list) { arrows = list; draw(); },
+      idle: () => !asked && !next && !drawing && suffices(),
+      drawn: () => data,
+      theme(name) {
+        theme = name;
+        const style = getComputedStyle(document.documentElement);
+        for (const each of ["text", "muted", "line", "surface", "accent", "bad"]) colors[each] = style.getPropertyValue(`--${each}`).trim();
+        fillLegend();
+        draw();
+      },
+      // Where an item is drawn, for whoever wants to point at it: page coordinates.
+      place(mark) {
+        const row = rowOf(mark.row), box = canvas.getBoundingClientRect();
+        return row && { x: box.left + Math.max(2, xOf((mark.start + mark.end) / 2)), y: box.top + row.y - scroller.scrollTop + row.height / 2 };
+      },
+    };
+    api.theme(document.documentElement.dataset.theme || "light");
+    arrange();
+    return api;
+  }
+
+  // Keys and buttons that page and report share: an element with data-act does what it names.
+
+  const KEYS = {
+    w: "zoom-in", "+": "zoom-in", "=": "zoom-in", arrowup: "zoom-in", s: "zoom-out", "-": "zoom-out", arrowdown: "zoom-out",
+    a: "move-left", arrowleft: "move-left", d: "move-right", arrowright: "move-right", f: "fit", n: "next", p: "previous",
+    z: "to-brush", escape: "clear", "/": "search", "?": "help", t: "theme",
+  };
+
+  function download(name, blob) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  function typing(target) {
+    return target && (/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || target.isContentEditable);
+  }
+
+  function connect(api, more) {
+    const byId = (name) => document.getElementById(name);
+    const say = (text) => { const note = byId("said"); if (note) note.textContent = text; };
+    const acts = {
+      "zoom-in": () => api.zoom(0.5),
+      "zoom-out": () => api.zoom(2),
+      "move-left": () => api.move(-0.3),
+      "move-right": () => api.move(0.3),
+      fit: () => api.fit(),
+      next: () => api.step(1),
+      previous: () => api.step(-1),
+      "to-brush": () => { const { brush } = api.state(); if (brush) api.show(...brush); },
+      clear: () => { if (api.state().picked) api.pick(null); else api.set({ brush: null }); },
+      search: () => { const box = byId("find"); if (box) { box.focus(); box.select(); } },
+      help: () => byId("help").showModal(),
+      theme: () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark", api),
+      svg: () => download("timeline.svg", new Blob([api.svg()], { type: "image/svg+xml" })),
+      png: () => api.png().then((blob) => download("timeline.png", blob)),
+      copy: () => api.png().then((blob) => navigator.clipboard.write([new ClipboardItem({ "image/png": blob })])).then(() => say("Copied."), () => say("The browser does not let the page copy: download PNG instead.")),
+      ...more,
+    };
+    const bare = { theme: acts.theme, help: acts.help };
+    const act = (name) => { const known = (api ? acts : bare)[name]; if (known) known(); return known; };
+    document.addEventListener("keydown", (event) => {
+      const box = event.target;
+      if (typing(box)) {
+        if (event.key === "Escape") box.blur();
+        return;
+      }
+      const help = byId("help");
+      if (event.ctrlKey || event.metaKey || event.altKey || (help && help.open)) return;
+      if (act(KEYS[event.key.toLowerCase()])) event.preventDefault();
+    });
+    document.addEventListener("click", (event) => {
+      if (!event.target.closest) return;
+      const button = event.target.closest("[data-act]"), to = event.target.closest("[data-low]");
+      if (button) act(button.dataset.act);
+      else if (to) {
+        if (to.dataset.range !== undefined) api.state().range = +to.dataset.range;
+        api.show(+to.dataset.low, +to.dataset.high, to.dataset.range !== undefined);
+        document.querySelector(".tl").scrollIntoView({ block: "nearest" });
+      }
+    });
+    for (const place of document.querySelectorAll("[data-box]")) {
+      const name = place.dataset.box;
+      const box = element("input", "box", place, { id: name, type: "text", placeholder: place.dataset.hint, "aria-label": place.dataset.label, spellcheck: "false", autocomplete: "off" });
+      let waiting = 0;
+      box.value = api.state()[name];
+      box.addEventListener("input", () => {
+        clearTimeout(waiting);
+        const bad = box.value && !pattern(box.value);
+        box.setAttribute("aria-invalid", String(Boolean(bad)));
+        if (!bad) waiting = setTimeout(() => api.set({ [name]: box.value }), 150);
+      });
+      box.addEventListener("keydown", (event) => {
+        if (event.key === "Enter") { box.blur(); if (name === "find") api.step(1); }
+      });
+    }
+  }
+
+  // A link's theme goes first, then the one picked last, then the system's. A cookie, because it
+  // holds for every port of this host, and the page's port changes.
+  function firstTheme() {
+    const kept = (document.cookie.match(/(?:^|; )gpuscope-theme=(\w+)/) || [])[1];
+    const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    const query = new URLSearchParams(window.location.search).get("theme");
+    return [query, kept, system].find((name) => name === "dark" || name === "light");
+  }
+
+  function setTheme(name, api) {
+    document.documentElement.dataset.theme = name;
+    document.cookie = `gpuscope-theme=${name}; path=/; max-age=31536000; samesite=strict`;
+    if (api) { api.theme(name); api.set({}); }
+  }
+
+  document.documentElement.dataset.theme = firstTheme();
+  window.gpuscope = { timeline, connect, element, formatNs, formatAt, ARROWS };
+})();

@@ -1,0 +1,278 @@
+"""What is known about one item of the timeline: an operation, a call, a range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpuscope.figures.timeline import Placed, Row, Timeline, plain
+from gpuscope.model.classes import CLASSES, COPY_CLASSES
+from gpuscope.model.tables import MEMORY_KINDS, STAGED, Operations
+from gpuscope.units import NS_PER_S, format_bytes, format_ns, format_rate
+from gpuscope.waits import REASONS, Waits
+
+LIKE_SIZE = 0.5
+"""Copies of at least this share of a copy's size show what its link can do."""
+_WHY = {
+    "host": "its launch came last",
+    "stream": "the operation before it in its stream ended last",
+    "event": "the event that its stream waited for came last",
+    "null-stream": "the rule of the legacy null stream held it up",
+    "engine": "its copy engine became free last",
+    "sm": "a kernel that fills the GPU was running",
+    "unknown": "the trace does not tell what it waited for",
+}
+Facts = list[tuple[str, str]]
+
+
+def details(timeline: Timeline, number: int, item: int) -> dict[str, Any]:
+    """Return what is known of an item of a row, as JSON.
+
+    Keys: ``title``, ``facts`` (pairs of label and text), ``why`` (a sentence, for operations) and
+    ``arrows``: what it waited for, each with its row, item and time.
+
+    Raises
+    ------
+    IndexError
+        There is no such row or item.
+    """
+    if not 0 <= number < len(timeline.rows):
+        raise IndexError(number)
+    row = timeline.rows[number]
+    if row.kind in ("group", "device"):
+        raise IndexError(number)
+    placed = timeline.placed[row.trace]
+    table, name = placed.table(row.kind)
+    if table is None or not 0 <= item < len(table):
+        raise IndexError(item)
+    if name == "operations":
+        return _operation(timeline, row, placed, item)
+    start, end = int(_column(table, "start_ns")[item]), int(_column(table, "end_ns")[item])
+    facts: Facts = [
+        ("duration", _exact(end - start) if end >= 0 else "never ended"),
+        ("start", _at(start + placed.shift_ns)),
+        ("thread", str(placed.trace.threads[_column(table, "thread")[item]].tid)),
+    ]
+    arrows: list[dict[str, Any]] = []
+    if name == "api":
+        result = int(_column(table, "result")[item])
+        facts.append(("returned", "success" if result == 0 else f"error {result}"))
+        launched = np.flatnonzero(placed.operations.launch == item)
+        facts.append(("launched", f"{len(launched):,} operations"))
+        arrows = [
+            link
+            for each in launched[:1].tolist()
+            if (link := _link(timeline, row.trace, "operation", each, False))
+        ]
+    elif name == "ranges":
+        domain = int(_column(table, "domain")[item])
+        if domain >= 0:
+            facts.append(("domain", plain(placed.trace.strings[domain])))
+    size = int(_column(table, "size_bytes")[item]) if name != "api" else -1
+    if size >= 0:
+        facts.append(("message", format_bytes(size)))
+    peer = int(_column(table, "peer")[item]) if name != "api" else -1
+    if peer >= 0:
+        facts.append(("peer", f"rank {peer}"))
+    text = placed.trace.strings[_column(table, "name")[item]]
+    mark = _mark(timeline, row.trace, text, start, end)
+    return {"title": mark["name"], "facts": facts, "why": "", "arrows": arrows, "mark": mark}
+
+
+def _mark(timeline: Timeline, number: int, text: str, start: int, end: int) -> dict[str, Any]:
+    """Return what the script draws an item by."""
+    shift = timeline.placed[number].shift_ns
+    return {"name": plain(text, 2_000), "start": start + shift, "end": max(start, end) + shift}
+
+
+def _column(table: object, name: str) -> Any:
+    return getattr(table, name)
+
+
+def _exact(time_ns: int) -> str:
+    return f"{format_ns(time_ns)} ({time_ns:,} ns)" if time_ns >= 1_000 else f"{time_ns} ns"
+
+
+def _at(time_ns: int) -> str:
+    return f"at {time_ns / 1e6:,.6f} ms"
+
+
+def _operation(timeline: Timeline, row: Row, placed: Placed, item: int) -> dict[str, Any]:
+    trace, ops, waits = placed.trace, placed.operations, placed.waits
+    start, end = int(ops.start_ns[item]), int(ops.end_ns[item])
+    op_class = CLASSES[ops.op_class[item]]
+    stream = trace.streams[ops.stream[item]]
+    facts: Facts = [
+        ("class", op_class),
+        ("duration", _exact(end - start)),
+        ("start", _at(start + placed.shift_ns)),
+        (
+            "stream",
+            ", ".join(
+                [
+                    stream.label,
+                    *([stream.kind] if stream.kind else []),
+                    *([f"priority {stream.priority}"] if stream.priority else []),
+                ]
+            ),
+        ),
+    ]
+    size = int(ops.size_bytes[item])
+    if size:
+        rate = size * NS_PER_S / (end - start) if end > start else None
+        facts.append(("size", f"{format_bytes(size)} · {format_rate(rate)}"))
+    kinds = int(ops.src_kind[item]), int(ops.dst_kind[item])
+    if all(0 <= kind < len(MEMORY_KINDS) for kind in kinds):
+        facts.append(("memory", " → ".join(MEMORY_KINDS[kind] for kind in kinds)))
+    if op_class in COPY_CLASSES and size:
+        facts += _against_link(ops, item)
+    facts += _against_siblings(ops, item)
+    if op_class == "p2p":
+        facts.append(("link", f"GPU {ops.src_device[item]} → GPU {ops.dst_device[item]}"))
+    if ops.flags[item] & STAGED:
+        facts.append(("staged", "a leg of a peer copy through the host"))
+    if ops.graph_node[item] >= 0:
+        facts.append(("graph node", str(int(ops.graph_node[item]))))
+    config = trace.kernel_configs
+    if config is not None:
+        at = int(np.searchsorted(config.operation, item))
+        if at < len(config) and config.operation[at] == item:
+            facts.append(
+                (
+                    "launch",
+                    f"{config.grid_blocks[at]:,} blocks of {config.block_threads[at]} threads, "
+                    f"{config.registers_per_thread[at]} registers, "
+                    f"{format_bytes(int(config.shared_bytes[at]))} shared",
+                )
+            )
+    mark = _mark(timeline, row.trace, trace.strings[ops.name[item]], start, end)
+    return {
+        "title": mark["name"],
+        "facts": facts,
+        "why": _why(waits, item, start),
+        "arrows": _arrows(timeline, row.trace, placed, item),
+        "mark": mark,
+    }
+
+
+def _why(waits: Waits, item: int, start: int) -> str:
+    """Say why an operation started when it did."""
+    reason = REASONS[waits.reason[item]]
+    text = f"It started when it did because {_WHY[reason]}"
+    if reason == "unknown":
+        text = f"Why then: {_WHY[reason]}"
+    when = {
+        "host": int(waits.call_start_ns[item]),
+        "stream": int(waits.stream_ns[item]),
+        "event": int(waits.event_ns[item]),
+        "null-stream": int(waits.null_ns[item]),
+        "engine": int(waits.engine_ns[item]),
+    }.get(reason, -1)
+    if when >= 0:
+        what = "the call began" if reason == "host" else "that was"
+        text += f" ({what} {format_ns(max(0, start - when))} before)"
+    cost = int(waits.cost_ns[item])
+    if cost > 0:
+        text += f"; without that alone it could have started {format_ns(cost)} earlier"
+    return f"{text}."
+
+
+def _arrows(timeline: Timeline, number: int, placed: Placed, item: int) -> list[dict[str, Any]]:
+    """Return the launch call and the operations that an operation waited for."""
+    waits, api = placed.waits, placed.trace.api
+    reason = REASONS[waits.reason[item]]
+    arrows = []
+    call = int(placed.operations.launch[item])
+    if api is not None and 0 <= call < len(api):
+        thread = timeline.row_of_thread[number].get(int(api.thread[call]))
+        if thread is not None:
+            start = int(api.start_ns[call]) + placed.shift_ns
+            arrows.append(
+                {
+                    "kind": "launch",
+                    "row": thread,
+                    "item": call,
+                    "start": start,
+                    "end": int(api.end_ns[call]) + placed.shift_ns,
+                    "at": start,
+                    "name": timeline.short_name(number, int(api.name[call])),
+                    "decisive": reason == "host",
+                }
+            )
+    others = {
+        "stream": waits.stream_op,
+        "event": waits.event_op,
+        "null-stream": waits.null_op,
+        "engine": waits.engine_op,
+    }
+    for kind, of_each in others.items():
+        other = int(of_each[item])
+        link = _link(timeline, number, kind, other, reason == kind) if other >= 0 else None
+        if link is not None:
+            arrows.append(link)
+    return arrows
+
+
+def _link(
+    timeline: Timeline, number: int, kind: str, item: int, decisive: bool
+) -> dict[str, Any] | None:
+    """Return an arrow from the end of an operation; None when it has no row."""
+    placed = timeline.placed[number]
+    ops = placed.operations
+    row = timeline.row_of_stream[number].get(int(ops.stream[item]))
+    if row is None:
+        return None
+    end = int(ops.end_ns[item]) + placed.shift_ns
+    return {
+        "kind": kind,
+        "row": row,
+        "item": item,
+        "start": int(ops.start_ns[item]) + placed.shift_ns,
+        "end": end,
+        "at": end,
+        "name": timeline.short_name(number, int(ops.name[item])),
+        "decisive": decisive,
+    }
+
+
+def _against_link(ops: Operations, item: int) -> Facts:
+    """Compare a copy's rate with the best that copies on the same path and as large reached."""
+    same = ops.op_class == ops.op_class[item]
+    for column in (ops.src_kind, ops.dst_kind, ops.src_device, ops.dst_device, ops.device):
+        same &= column == column[item]
+    same &= ops.size_bytes >= LIKE_SIZE * ops.size_bytes[item]
+    duration = ops.end_ns - ops.start_ns
+    same &= duration > 0
+    rows = np.flatnonzero(same)
+    if len(rows) < 2 or not duration[item]:
+        return []
+    rate = ops.size_bytes[rows] / duration[rows]
+    own = float(ops.size_bytes[item] / duration[item])
+    best = float(rate.max())
+    return [
+        (
+            "of its path",
+            f"{100 * own / best:.0f} % of the fastest such copy here "
+            f"({format_rate(best * NS_PER_S)})",
+        )
+    ]
+
+
+def _against_siblings(ops: Operations, item: int) -> Facts:
+    """Compare an operation's duration with that of those of its name and size."""
+    same = (ops.name == ops.name[item]) & (ops.size_bytes == ops.size_bytes[item])
+    same &= ops.op_class == ops.op_class[item]
+    duration = (ops.end_ns - ops.start_ns)[same]
+    if len(duration) < 2:
+        return [("siblings", "the only one of its kind")]
+    own = int(ops.end_ns[item] - ops.start_ns[item])
+    longer = float((duration > own).sum() / len(duration))
+    return [
+        (
+            "siblings",
+            f"{len(duration):,} alike: {format_ns(int(duration.min()))} to "
+            f"{format_ns(int(duration.max()))}, median {format_ns(float(np.median(duration)))}; "
+            f"{100 * longer:.0f} % take longer",
+        )
+    ]

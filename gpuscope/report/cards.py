@@ -1,0 +1,80 @@
+"""Which ranges of a trace a person comes for: those get a card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from gpuscope.analysis import RatioLimits
+from gpuscope.model.result import Analysis, RangeResult
+from gpuscope.model.tables import Ranges
+from gpuscope.model.trace import Trace
+from gpuscope.scopes import nesting
+
+MAX_CARDS = 8
+"""Ranges that get a card of their own; all are in the range picker."""
+FEW_INNER = 4
+"""A single outermost range is joined on the cards by the ranges in it when these are so few."""
+FRAME_PREFIX = "gs:"
+"""What the names of the ranges begin with that frame a benchmark's passes."""
+_LIBRARY_DOMAINS = {"NCCL", "MPI"}
+
+Rank = tuple[bool, int, int]
+"""Whether no benchmark judges a range, what kind it is, how deep it nests: the least is best."""
+
+
+def order_ranges(
+    trace: Trace, analysis: Analysis, limits: RatioLimits
+) -> tuple[tuple[RangeResult, ...], tuple[RangeResult, ...]]:
+    """Return the ranges that have pairs, the best ones first, and those that get a card.
+
+    A card have the best ones and their peers. What these hold stays out, unless there is but one
+    and it holds few.
+    """
+    ranks = _ranks(trace, limits)
+    paired = [entry for entry in analysis.ranges if entry.scope.pairs or entry.link_pairs]
+    ranked = sorted(paired, key=lambda entry: ranks[entry.name])
+    return tuple(ranked), tuple(_carded(ranked, ranks)[:MAX_CARDS])
+
+
+def _carded(ranked: Sequence[RangeResult], ranks: Mapping[str, Rank]) -> list[RangeResult]:
+    if not ranked:
+        return []
+    best = ranks[ranked[0].name]
+    peers = [entry for entry in ranked if ranks[entry.name] <= best]
+    inner = [
+        entry for entry in ranked if best < ranks[entry.name] and ranks[entry.name][:2] == best[:2]
+    ]
+    unjudged, _, _ = best
+    single = len({entry.name for entry in peers}) == 1
+    if unjudged and single and len({entry.name for entry in inner}) <= FEW_INNER:
+        peers += inner
+    return peers
+
+
+def _ranks(trace: Trace, limits: RatioLimits) -> dict[str, Rank]:
+    """Rank the names of ranges: what a person comes for first."""
+    if trace.ranges is None:
+        return {}
+    judged = {name for name, _, _ in limits}
+    ranks = {}
+    for number, depth, library in _names_of(trace.ranges, trace.strings):
+        name = trace.strings[number]
+        # A benchmark's own frame and the calls of libraries are seldom the question.
+        kind = 2 if library else int(name.startswith(FRAME_PREFIX))
+        ranks[name] = (name not in judged, kind, depth)
+    return ranks
+
+
+def _names_of(ranges: Ranges, strings: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
+    """Yield of each range name its index, its middle depth, and whether a library made it."""
+    depth, _ = nesting(ranges)
+    library = [number for number, text in enumerate(strings) if text in _LIBRARY_DOMAINS]
+    order = np.lexsort((depth, ranges.name))
+    name, first, count = np.unique(ranges.name[order], return_index=True, return_counts=True)
+    middle = depth[order][first + count // 2]
+    if not len(name):
+        return
+    made = np.logical_or.reduceat(np.isin(ranges.domain, library)[order], first)
+    yield from zip(name.tolist(), middle.tolist(), made.tolist(), strict=True)

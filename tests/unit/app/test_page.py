@@ -1,0 +1,379 @@
+"""What is on the page, what its script is answered, and who is answered at all."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuscope import api, samples
+from gpuscope.app import callbacks, layout, server
+from gpuscope.app.data import describe
+from gpuscope.app.state import Session, View
+from gpuscope.errors import UsageError
+from gpuscope.model.result import Scope
+from gpuscope.model.trace import Process, Trace
+from tests.make_trace import make_trace
+
+MS = 1_000_000
+STREAMED = 1
+"""Number of the range in the trace `streams`."""
+HERE = {"Host": "localhost"}
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return Session([api.open_trace(samples.path("streams"))])
+
+
+@pytest.fixture(scope="module")
+def client(session: Session) -> Any:
+    return server.make_app(session).server.test_client()
+
+
+def made(trace: Trace, **limits: Any) -> Session:
+    return Session([trace], [limits.get("limits", {})])
+
+
+def card_names(session: Session) -> list[str]:
+    return [entry.name for entry in session.carded[0]]
+
+
+def test_cards_are_the_outermost_ranges_with_pairs(session: Session) -> None:
+    assert card_names(session) == ["sequential", "streamed"]
+    assert [each.name for each in session.ranges_shown[:2]] == ["sequential", "streamed"]
+
+
+def test_ranges_that_a_benchmark_judges_come_first() -> None:
+    trace = make_trace(
+        kernels=[(10, 50, "s7", {"launch": 3})],
+        h2d=[(20, 40, "s8", {"launch": 4})],
+        ranges=[("gs:measure", 0, 9), ("streamed", 1, 8), ("outer", 0, 9)],
+    )
+    limits = {("streamed", "h2d", "kernel"): 1.0}
+    assert card_names(made(trace, limits=limits)) == ["streamed"]
+    assert card_names(made(trace))[0] == "outer"
+
+
+def test_a_single_outer_range_is_joined_by_the_few_in_it() -> None:
+    assert set(card_names(made(api.open_trace(samples.path("p2p"))))) == {
+        "p2p",
+        "bidir",
+        "p2p_compute",
+    }
+    assert set(card_names(made(api.open_trace(samples.path("pageable"))))) == {"pageable"}
+
+
+def test_a_range_that_is_shown_whole_gives_its_figures(session: Session) -> None:
+    shown = session.ranges_shown[STREAMED]
+    title, scope = session.scope_of(View(shown.low_ns, shown.high_ns, STREAMED))
+    assert title == "Range streamed, 3 instances"
+    assert isinstance(scope, Scope)
+    assert scope.span_ns == 21522953
+
+
+def test_all_of_it_gives_the_whole_trace_and_any_other_view_its_window(session: Session) -> None:
+    title, scope = session.scope_of(session.fit())
+    assert scope is not None
+    assert (title, scope.span_ns) == ("Whole trace", 84099822)
+    title, scope = session.scope_of(View(0, 20 * MS))
+    assert scope is not None
+    assert title == "Visible window"
+    assert 0 < scope.span_ns <= 20 * MS
+    assert session.scope_of(View(0, 20 * MS, brushed=True))[0] == "Selection"
+
+
+def test_a_view_is_read_from_what_the_script_keeps() -> None:
+    data = {"low": 5, "high": 9, "range": 2, "device": 1, "brush": None}
+    assert View.from_json(data) == View(5, 9, 2, 1)
+    assert View.from_json({**data, "brush": [6, 7]}) == View(6, 7, -1, 1, brushed=True)
+    wrong: Any
+    for wrong in ({}, {**data, "low": "x"}, {**data, "brush": [1]}, {**data, "high": None}, []):
+        with pytest.raises(ValueError, match="no view"):
+            View.from_json(wrong)
+
+
+def test_a_finding_leads_to_its_evidence() -> None:
+    session = made(api.open_trace(samples.path("pageable")))
+    number, finding = next(each for each in session.findings if each[1].evidence.get("window_ns"))
+    window = session.finding_window(number, finding)
+    assert window is not None
+    shift = session.timeline.placed[0].shift_ns
+    low, high = finding.evidence["window_ns"]
+    assert window[0] <= low + shift < high + shift <= window[1]
+
+
+def test_several_traces_have_cards_rows_and_devices_of_their_own() -> None:
+    session = Session([api.open_trace(samples.path(f"jacobi_nccl_r{rank}")) for rank in (0, 1)])
+    assert [number for number, _, _ in session.devices] == [0, 1]
+    text = str(layout.page(session))
+    for name in ("jacobi_nccl_r0.sqlite + jacobi_nccl_r1.sqlite", " · jacobi_nccl_r1.sqlite"):
+        assert name in text
+    for at in (0, 1):
+        _, scope = session.scope_of(View(0, session.timeline.end_ns // 2, device_number=at))
+        assert scope is not None
+
+
+def test_processes_on_one_device_number_keep_their_own_figures() -> None:
+    rows = [(10, 50, "s7", {"launch": 1}), (10, 90, "s7", {"launch": 2, "device": 1})]
+    trace = make_trace(devices=2, kernels=rows, ranges=[("step", 0, 9)], h2d=[(10, 20, "s8")])
+    first, second = trace.devices
+    session = made(
+        replace(
+            trace,
+            processes=(Process(100, "made", None), Process(101, "made", None)),
+            devices=(first, replace(second, process=1, number=0)),
+        )
+    )
+    spans = []
+    for at in range(2):
+        scope = session.scope_of(replace(session.fit(), device_number=at))[1]
+        assert scope is not None
+        spans.append(scope.span_ns)
+    assert spans == [40, 80]
+    options = str(layout.page(session))
+    assert "GPU 0 · pid 100" in options
+    assert "GPU 0 · pid 101" in options
+
+
+@pytest.mark.parametrize(
+    "trace", [make_trace(), make_trace(gate=[(0, MS, "s7")])], ids=["empty", "gates"]
+)
+def test_a_trace_without_gpu_work_says_so(trace: Trace) -> None:
+    session = made(trace)
+    assert "Nothing ran on a GPU" in str(layout.page(session))
+    client = server.make_app(session).server.test_client()
+    assert client.get("/", headers=HERE).status_code == 200
+
+
+def test_a_lone_class_says_why_nothing_is_judged() -> None:
+    session = made(make_trace(kernels=[(0, MS, "s7"), (0, MS, "s8")]))
+    text = "only kernel ran, on up to 2 streams at once: there is no pair to overlap"
+    assert text in str(layout.page(session))
+
+
+def test_the_legend_of_the_partition_says_each_part(session: Session) -> None:
+    drawn = callbacks.draw_scope(session, session.fit(), "light")
+    listed = str(drawn[3])
+    for part in ("idle", "d2h + h2d + kernel", "27.0 % · 22.7 ms", "repeating-linear-gradient"):
+        assert part in listed
+    widths = [float(piece.style["width"].rstrip("%")) for piece in drawn[2]]
+    assert sum(widths) == pytest.approx(100, abs=0.01)
+
+
+def test_a_window_in_which_nothing_ran(session: Session) -> None:
+    _, sums, partition, parts, matrix = callbacks.draw_scope(
+        session, View(10 * MS, 11 * MS), "light"
+    )
+    assert sums == "nothing ran here in this window"
+    assert partition == []
+    assert not matrix.data
+    assert parts == []
+
+
+# What the script asks for
+
+
+def test_the_script_learns_the_rows_the_ranges_and_the_tables(session: Session) -> None:
+    known = json.loads(json.dumps(describe(session)))
+    assert {row["kind"] for row in known["rows"]} >= {"device", "idle", "stream", "thread"}
+    assert known["ranges"][STREAMED]["name"] == "streamed"
+    ranges = known["tables"]["ranges"]
+    assert all(len(row["cells"]) == len(ranges["columns"]) for row in ranges["rows"])
+    findings = known["tables"]["findings"]
+    assert all(len(row["cells"]) == len(findings["columns"]) for row in findings["rows"])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/describe",
+        "/view?low=0&high=1000000&pixels=100&rows=0,1,2",
+        "/item?row=5&item=0",
+        "/operations?low=0&high=90000000&sort=duration&descending=1&find=copy",
+        "/operations.csv?low=0&high=90000000",
+        "/shared/timeline.js",
+    ],
+)
+def test_the_script_is_answered(path: str, client: Any) -> None:
+    with client.get(path, headers=HERE) as answer:
+        assert answer.status_code == 200
+        assert answer.data
+    assert client.get(path, headers={"Host": "evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/view", 400),
+        ("/view?low=5&high=5&pixels=100&rows=0", 400),
+        ("/view?low=0&high=x&pixels=100&rows=0", 400),
+        ("/view?low=0&high=10&pixels=100&rows=0,a", 400),
+        ("/view?low=0&high=99999999999999999999999&pixels=1&rows=0", 400),
+        ("/view?low=0&high=10&pixels=1&rows=0&find=(", 400),
+        (f"/view?low=0&high=10&pixels=1&rows=0&find={'x' * 2_000}", 400),
+        ("/operations?low=0&high=10&sort=secret", 400),
+        ("/item?row=9999&item=0", 404),
+        ("/item?row=5&item=-3", 404),
+        ("/shared/no-such", 404),
+    ],
+)
+def test_what_means_nothing_is_refused(path: str, status: int, client: Any) -> None:
+    assert client.get(path, headers=HERE).status_code == status
+
+
+def test_the_operations_as_csv(client: Any) -> None:
+    text = client.get("/operations.csv?low=0&high=1000&find=copy", headers=HERE).text
+    header, *rows = text.splitlines()
+    assert header.startswith("trace,process,device,stream,class,name,start_ns")
+    assert len(rows) == 1
+
+
+# Safety
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8050", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8050", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example:8050", 403),
+        ("", 403),
+    ],
+)
+def test_only_requests_that_name_this_machine_are_answered(
+    host: str, status: int, client: Any
+) -> None:
+    assert client.get("/", headers={"Host": host}).status_code == status
+
+
+def test_the_chosen_host_is_answered_too(session: Session) -> None:
+    client = server.make_app(session, "10.1.2.3").server.test_client()
+    assert client.get("/", headers={"Host": "10.1.2.3:80"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"output": 5}',
+        b'{"output": "no.such", "inputs": []}',
+        b'{"output": "OUT", "inputs": {}}',
+        b'{"output": "OUT", "inputs": []}',
+        b'{"output": "OUT", "inputs": [5]}',
+        b'{"output": "OUT", "inputs": [{"id": "view", "property": "data"}], "state": 3}',
+    ],
+)
+def test_a_malformed_request_is_refused_quietly(
+    body: bytes, session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = server.make_app(session)
+    (output,) = app.callback_map
+    answer = app.server.test_client().post(
+        "/_dash-update-component",
+        data=body.replace(b"OUT", output.encode()),
+        headers={**HERE, "Content-Type": "application/json"},
+    )
+    assert answer.status_code == 400
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "value", [None, 5, "x", {}, {"low": "a"}, {"low": 1, "high": [], "range": 0}]
+)
+def test_a_view_that_means_nothing_changes_nothing(value: object, session: Session) -> None:
+    app = server.make_app(session)
+    (output,) = app.callback_map
+    answer = app.server.test_client().post(
+        "/_dash-update-component",
+        json={
+            "output": output,
+            "outputs": [
+                {"id": part.rpartition(".")[0], "property": part.rpartition(".")[2]}
+                for part in output.strip(".").split("...")
+            ],
+            "inputs": [{"id": "view", "property": "data", "value": value}],
+            "changedPropIds": ["view.data"],
+        },
+        headers=HERE,
+    )
+    assert answer.status_code in (200, 204)
+
+
+def test_a_failure_is_a_sentence_in_the_terminal(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = server.make_app(session)
+
+    def broken() -> str:
+        raise ZeroDivisionError
+
+    app.server.add_url_rule("/broken", view_func=broken)
+    with caplog.at_level(logging.ERROR):
+        answer = app.server.test_client().get("/broken", headers=HERE)
+    assert answer.status_code == 500
+    assert "Traceback" not in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_taken_port_is_said(session: Session) -> None:
+    app = server.make_app(session).server
+    first = server.bind(app, "127.0.0.1", 0)
+    try:
+        with pytest.raises(UsageError, match="leave --port out"):
+            server.bind(app, "127.0.0.1", first.server_port)
+    finally:
+        first.server_close()
+
+
+def test_an_empty_host_is_a_usage_error(session: Session) -> None:
+    with pytest.raises(UsageError, match="--host needs an address"):
+        server.bind(server.make_app(session).server, "", 0)
+
+
+def test_answers_let_the_browser_run_nothing_else(client: Any) -> None:
+    policy = client.get("/", headers=HERE).headers["Content-Security-Policy"]
+    scripts = next(part for part in policy.split(";") if "script-src" in part)
+    assert "unsafe" not in scripts
+    assert "http" not in policy
+
+
+def test_a_file_name_is_no_markup() -> None:
+    trace = replace(make_trace(kernels=[(0, MS, "s7")]), path="a</title><script>x</script>.sqlite")
+    client = server.make_app(made(trace)).server.test_client()
+    assert b"<script>x" not in client.get("/", headers=HERE).data
+
+
+# Loading
+
+
+def test_the_page_tells_how_loading_goes() -> None:
+    from werkzeug.test import Client
+
+    front = server.Front("127.0.0.1")
+    front.stage = "Reading a<b>"
+    client = Client(front)
+    answer = client.get("/", headers=HERE)
+    assert "Reading a&lt;b&gt;" in answer.text
+    assert client.get("/describe", headers=HERE).status_code == 503
+    assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
+
+
+def test_what_fails_to_load_is_raised_and_the_port_is_free_again() -> None:
+    said: list[str] = []
+
+    def load(tell: Callable[[str], None]) -> Session:
+        raise UsageError("no")
+
+    with pytest.raises(UsageError, match="no"):
+        server.serve(load, what="x", host="127.0.0.1", port=0, browser=False, say=said.append)
+    assert said == []
