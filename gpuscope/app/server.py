@@ -22,6 +22,7 @@ from gpuscope.app import callbacks, data, layout
 from gpuscope.app.state import Session
 from gpuscope.errors import UsageError
 from gpuscope.figures.timeline import plain
+from gpuscope.progress import Progress
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -203,7 +204,7 @@ def bind(app: WSGIApplication, host: str, port: int) -> BaseWSGIServer:
 
 
 def serve(
-    load: Callable[[Callable[[str], None]], Session],
+    load: Callable[[Progress], Session],
     *,
     what: str,
     host: str,
@@ -216,7 +217,7 @@ def serve(
     Parameters
     ----------
     load
-        Gives the session; it takes a function to tell how it gets on.
+        Gives the session; told how to say how far it is.
     what
         What is served, for the user.
     browser
@@ -244,8 +245,8 @@ def serve(
         if browser:
             threading.Thread(target=_open_browser, args=(address, say), daemon=True).start()
 
-    def tell(stage: str) -> None:
-        front.stage = stage
+    def tell(what: str, done: int, total: int) -> None:
+        front.stage = f"{what[:1].upper()}{what[1:]}: {100 * done / max(1, total):.0f} %"
 
     answering = threading.Thread(target=server.serve_forever, daemon=True)
     answering.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import Timeline
 from gpuscope.model.result import Analysis, DeviceResult, Finding, RangeResult, Scope
 from gpuscope.model.trace import Trace
+from gpuscope.progress import Progress, silent
 from gpuscope.report.cards import order_ranges
 
 _FIT_MARGIN = 0.02
@@ -75,24 +76,23 @@ class Session:
         In the order of the page.
     limits
         The ratio limits of each.
-    tell
-        Takes what is being done.
+    progress
+        Told how far the work is.
     """
 
     def __init__(
         self,
         traces: Sequence[Trace],
         limits: Sequence[RatioLimits] = (),
-        tell: Callable[[str], None] = lambda stage: None,
+        progress: Progress = silent,
     ) -> None:
         self.traces = tuple(traces)
         limits = limits or [{}] * len(traces)
         options = [Options(ratio_limits=each) for each in limits]
-        count = sum(len(t.operations) for t in traces if t.operations is not None)
-        tell(f"Measuring {count:,} operations")
-        self.analyses: tuple[Analysis, ...] = api.analyze_together(traces, options).traces
-        tell(f"Laying out {count:,} operations")
-        self.timeline = Timeline(traces)
+        self.analyses: tuple[Analysis, ...] = api.analyze_together(
+            traces, options, progress=progress
+        ).traces
+        self.timeline = Timeline(traces, progress)
         self._device = [
             {
                 (trace.processes[device.process].pid, device.number): index

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 from gpuscope.cli._options import add_page_options, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gpuscope.app.state import Session
+    from gpuscope.progress import Progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,12 +44,9 @@ def show(paths: Sequence[Path], args: argparse.Namespace) -> int:
     from gpuscope.app import state
     from gpuscope.app.server import serve
 
-    def load(tell: Callable[[str], None]) -> Session:
-        traces = []
-        for path in paths:
-            tell(f"Reading {path.name}")
-            traces.append(api.open_trace(path))
-        return state.Session(traces, [api.run_limits(path) for path in paths], tell)
+    def load(progress: Progress) -> Session:
+        traces = [api.open_trace(path, progress=progress) for path in paths]
+        return state.Session(traces, [api.run_limits(path) for path in paths], progress)
 
     serve(
         load,

@@ -9,20 +9,11 @@ import numpy as np
 from gpuscope.figures.timeline import Placed, Row, Timeline, plain
 from gpuscope.model.classes import CLASSES, COPY_CLASSES
 from gpuscope.model.tables import MEMORY_KINDS, STAGED, Operations
+from gpuscope.story import OperationStory, tell_operation
 from gpuscope.units import NS_PER_S, format_bytes, format_ns, format_rate
-from gpuscope.waits import REASONS, Waits
 
 LIKE_SIZE = 0.5
 """Copies of at least this share of a copy's size show what its link can do."""
-_WHY = {
-    "host": "its launch came last",
-    "stream": "the operation before it in its stream ended last",
-    "event": "the event that its stream waited for came last",
-    "null-stream": "the rule of the legacy null stream held it up",
-    "engine": "its copy engine became free last",
-    "sm": "a kernel that fills the GPU was running",
-    "unknown": "the trace does not tell what it waited for",
-}
 Facts = list[tuple[str, str]]
 
 
@@ -99,25 +90,18 @@ def _at(time_ns: int) -> str:
 
 
 def _operation(timeline: Timeline, row: Row, placed: Placed, item: int) -> dict[str, Any]:
-    trace, ops, waits = placed.trace, placed.operations, placed.waits
+    trace, ops = placed.trace, placed.operations
+    story = tell_operation(placed.case, item)
     start, end = int(ops.start_ns[item]), int(ops.end_ns[item])
     op_class = CLASSES[ops.op_class[item]]
-    stream = trace.streams[ops.stream[item]]
     facts: Facts = [
         ("class", op_class),
         ("duration", _exact(end - start)),
         ("start", _at(start + placed.shift_ns)),
-        (
-            "stream",
-            ", ".join(
-                [
-                    stream.label,
-                    *([stream.kind] if stream.kind else []),
-                    *([f"priority {stream.priority}"] if stream.priority else []),
-                ]
-            ),
-        ),
+        ("stream", _stream(timeline, row.trace, item)),
     ]
+    if story.range is not None:
+        facts.append(("range", plain(story.range)))
     size = int(ops.size_bytes[item])
     if size:
         rate = size * NS_PER_S / (end - start) if end > start else None
@@ -146,44 +130,26 @@ def _operation(timeline: Timeline, row: Row, placed: Placed, item: int) -> dict[
                     f"{format_bytes(int(config.shared_bytes[at]))} shared",
                 )
             )
+    for step in story.host:
+        time = format_ns(step.end_ns - step.start_ns)
+        facts.append(("its thread meanwhile", f"{plain(step.text)}: {time}"))
     mark = _mark(timeline, row.trace, trace.strings[ops.name[item]], start, end)
     return {
         "title": mark["name"],
         "facts": facts,
-        "why": _why(waits, item, start),
-        "arrows": _arrows(timeline, row.trace, placed, item),
+        "why": f"{story.told[0].upper()}{story.told[1:]}.",
+        "arrows": _arrows(timeline, row.trace, placed, story),
         "mark": mark,
     }
 
 
-def _why(waits: Waits, item: int, start: int) -> str:
-    """Say why an operation started when it did."""
-    reason = REASONS[waits.reason[item]]
-    text = f"It started when it did because {_WHY[reason]}"
-    if reason == "unknown":
-        text = f"Why then: {_WHY[reason]}"
-    when = {
-        "host": int(waits.call_start_ns[item]),
-        "stream": int(waits.stream_ns[item]),
-        "event": int(waits.event_ns[item]),
-        "null-stream": int(waits.null_ns[item]),
-        "engine": int(waits.engine_ns[item]),
-    }.get(reason, -1)
-    if when >= 0:
-        what = "the call began" if reason == "host" else "that was"
-        text += f" ({what} {format_ns(max(0, start - when))} before)"
-    cost = int(waits.cost_ns[item])
-    if cost > 0:
-        text += f"; without that alone it could have started {format_ns(cost)} earlier"
-    return f"{text}."
-
-
-def _arrows(timeline: Timeline, number: int, placed: Placed, item: int) -> list[dict[str, Any]]:
+def _arrows(
+    timeline: Timeline, number: int, placed: Placed, story: OperationStory
+) -> list[dict[str, Any]]:
     """Return the launch call and the operations that an operation waited for."""
-    waits, api = placed.waits, placed.trace.api
-    reason = REASONS[waits.reason[item]]
+    api = placed.trace.api
     arrows = []
-    call = int(placed.operations.launch[item])
+    call = int(placed.operations.launch[story.operation])
     if api is not None and 0 <= call < len(api):
         thread = timeline.row_of_thread[number].get(int(api.thread[call]))
         if thread is not None:
@@ -197,20 +163,13 @@ def _arrows(timeline: Timeline, number: int, placed: Placed, item: int) -> list[
                     "end": int(api.end_ns[call]) + placed.shift_ns,
                     "at": start,
                     "name": timeline.short_name(number, int(api.name[call])),
-                    "decisive": reason == "host",
+                    "decisive": story.reason == "host",
                 }
             )
-    others = {
-        "stream": waits.stream_op,
-        "event": waits.event_op,
-        "null-stream": waits.null_op,
-        "engine": waits.engine_op,
-    }
-    for kind, of_each in others.items():
-        other = int(of_each[item])
-        link = _link(timeline, number, kind, other, reason == kind) if other >= 0 else None
-        if link is not None:
-            arrows.append(link)
+    for step in story.waited_for:
+        if step.operation is not None:
+            link = _link(timeline, number, step.kind, step.operation, step.kind == story.reason)
+            arrows += [link] if link else []
     return arrows
 
 
@@ -220,7 +179,7 @@ def _link(
     """Return an arrow from the end of an operation; None when it has no row."""
     placed = timeline.placed[number]
     ops = placed.operations
-    row = timeline.row_of_stream[number].get(int(ops.stream[item]))
+    row = timeline.row_of_operation(number, item)
     if row is None:
         return None
     end = int(ops.end_ns[item]) + placed.shift_ns
@@ -234,6 +193,17 @@ def _link(
         "name": timeline.short_name(number, int(ops.name[item])),
         "decisive": decisive,
     }
+
+
+def _stream(timeline: Timeline, number: int, item: int) -> str:
+    trace = timeline.placed[number].trace
+    at = int(timeline.placed[number].operations.stream[item])
+    words = [timeline.stream_label(number, item)]
+    if at >= 0:
+        stream = trace.streams[at]
+        words += [stream.kind] if stream.kind else []
+        words += [f"priority {stream.priority}"] if stream.priority else []
+    return ", ".join(words)
 
 
 def _against_link(ops: Operations, item: int) -> Facts:

@@ -115,7 +115,7 @@ def _values(timeline: Timeline, number: int, row: int) -> dict[str, Any]:
     size = int(ops.size_bytes[row])
     rate = size * 1e9 / (end - start) if size and end > start else None
     return {
-        "row": timeline.row_of_stream[number].get(int(ops.stream[row]), -1),
+        "row": timeline.row_of_operation(number, row),
         "item": row,
         "start": start,
         "end": end,
@@ -127,7 +127,7 @@ def _values(timeline: Timeline, number: int, row: int) -> dict[str, Any]:
             timeline.short_name(number, int(ops.name[row])),
             format_bytes(size) if size else "",
             format_rate(rate) if rate else "",
-            placed.trace.streams[ops.stream[row]].label,
+            timeline.stream_label(number, row),
         ],
     }
 
@@ -147,7 +147,7 @@ def csv_rows(
                     trace.path,
                     trace.processes[process].pid,
                     trace.devices[device].number,
-                    trace.streams[stream].number,
+                    trace.streams[stream].number if stream >= 0 else None,
                     CLASSES[code],
                     trace.strings[name],
                     start,

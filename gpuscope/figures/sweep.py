@@ -42,7 +42,7 @@ def sweep_figure(option: str, rows: Sequence[tuple[str, Mapping[str, Any]]], the
         if name == "possible":
             style = {"line": {"dash": "dot", "color": theme.muted}}
         elif name == "measured":
-            style = {"line": {"color": theme.class_color("kernel")}}
+            style = {"line": {"color": theme.color("kernel")}}
         figure.add_trace(
             go.Scatter(
                 x=x,

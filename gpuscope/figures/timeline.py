@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options
+from gpuscope.cases import CALL_KINDS, Case
 from gpuscope.figures.levels import Part, split, view
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.palette import DARK, LIGHT
@@ -27,8 +28,9 @@ from gpuscope.intervals import depth as depth_of
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES, HOST_CODES, base_name
 from gpuscope.model.tables import Operations
 from gpuscope.model.trace import Trace
+from gpuscope.progress import Progress, silent
 from gpuscope.scopes import ProjectedRanges, nesting, project_ranges
-from gpuscope.waits import CALL_KINDS, REASONS, Case, Waits, call_name
+from gpuscope.waits import REASONS, call_name
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -121,7 +123,7 @@ class Placed:
     trace: Trace
     shift_ns: int
     """What to add to its times to get times of the page."""
-    waits: Waits
+    case: Case
     ranges: ProjectedRanges
     operations: Operations
 
@@ -151,12 +153,12 @@ class Timeline:
     A device without operations has no row.
     """
 
-    def __init__(self, traces: Sequence[Trace]) -> None:
+    def __init__(self, traces: Sequence[Trace], progress: Progress = silent) -> None:
         self.placed = [
             Placed(
                 trace,
                 shift,
-                Case.of(trace, Options()).waits,
+                Case.of(trace, Options()),
                 project_ranges(trace),
                 trace.operations if trace.operations is not None else Operations.empty(),
             )
@@ -171,6 +173,7 @@ class Timeline:
         self.row_of_thread: list[dict[int, int]] = []
         self.row_of_device: list[dict[int, int]] = []
         for number in range(len(self.placed)):
+            progress("laying out", number, len(self.placed))
             self._lay_out(number)
         ends = [p.trace.origin_ns + p.shift_ns + p.trace.duration_ns for p in self.placed]
         self.end_ns = max([1, *ends])
@@ -192,7 +195,10 @@ class Timeline:
         for index in (self.row_of_stream, self.row_of_thread, self.row_of_device):
             index.append({})
         shown = np.flatnonzero(operations.op_class != CODE["gate"]).astype(np.int32)
-        by_stream = self._split(number, operations, shown, operations.stream[shown])
+        # What has no stream has a row of its own, the last of its device.
+        stream = operations.stream[shown]
+        loose = len(trace.streams) + operations.device[shown]
+        by_stream = self._split(number, operations, shown, np.where(stream < 0, loose, stream))
         engine = operations.device[shown] * len(CLASSES) + operations.op_class[shown]
         by_engine = self._split(number, operations, shown, engine)
         used = sorted(
@@ -276,6 +282,11 @@ class Timeline:
                 ),
                 by_stream[index],
             )
+        if len(trace.streams) + device in by_stream:
+            self.row_of_stream[number][-1 - device] = self._add(
+                Row("no stream", "stream", level + 1, number, device),
+                by_stream[len(trace.streams) + device],
+            )
         self._add(Row("engines", "group", level + 1, number, device, "by class", unfolded=False))
         for code, parts in engines.items():
             self._add(Row(CLASSES[code], "engine", level + 2, number, device), parts)
@@ -320,7 +331,7 @@ class Timeline:
         rows = np.flatnonzero(mine & (operations.end_ns > operations.start_ns)).astype(np.int32)
         first = np.searchsorted(operations.start_ns[rows], end - placed.shift_ns)
         item = rows[np.minimum(first, len(rows) - 1)]
-        paint = placed.waits.reason[item].astype(np.int32) + _FIRST_REASON
+        paint = placed.case.waits.reason[item].astype(np.int32) + _FIRST_REASON
         return split(np.zeros(len(start), np.int32), paint, start, end, item).get(0, {})
 
     def _paint_of_set(self, codes: Sequence[int], mask: int) -> int:
@@ -430,6 +441,19 @@ class Timeline:
             self._add(Row("MPI", "mpi", level + 1, number), parts)
 
     # Facts
+
+    def row_of_operation(self, number: int, item: int) -> int | None:
+        """Return the row of an operation's stream, None when it has none."""
+        operations = self.placed[number].operations
+        stream = int(operations.stream[item])
+        key = stream if stream >= 0 else -1 - int(operations.device[item])
+        return self.row_of_stream[number].get(key)
+
+    def stream_label(self, number: int, item: int) -> str:
+        """Name the stream of an operation."""
+        placed = self.placed[number]
+        stream = int(placed.operations.stream[item])
+        return placed.trace.streams[stream].label if stream >= 0 else "no stream"
 
     def device_label(self, number: int, device: int) -> str:
         """Name a device of a trace, with its process where there are several."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from gpuscope.app.state import Session, View
 from gpuscope.errors import UsageError
 from gpuscope.model.result import Scope
 from gpuscope.model.trace import Process, Trace
+from gpuscope.progress import Progress
 from tests.make_trace import make_trace
 
 MS = 1_000_000
@@ -371,7 +371,7 @@ def test_the_page_tells_how_loading_goes() -> None:
 def test_what_fails_to_load_is_raised_and_the_port_is_free_again() -> None:
     said: list[str] = []
 
-    def load(tell: Callable[[str], None]) -> Session:
+    def load(progress: Progress) -> Session:
         raise UsageError("no")
 
     with pytest.raises(UsageError, match="no"):

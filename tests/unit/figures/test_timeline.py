@@ -92,6 +92,19 @@ def test_rows_are_a_tree_of_devices_streams_and_threads() -> None:
     assert marks(timeline, "nvtx", 0, MS) == [(0, 2 * MS, "step", 9)]
 
 
+def test_what_has_no_stream_has_a_row_of_its_own() -> None:
+    trace = make_trace(kernels=[(0, 10, "s7"), (10, 20, "s8")])
+    assert trace.operations is not None
+    ops = dataclasses.replace(trace.operations, stream=np.array([0, -1], np.int32))
+    timeline = Timeline([dataclasses.replace(trace, operations=ops)])
+    assert [row.label for row in timeline.rows if row.kind == "stream"] == ["stream 7", "no stream"]
+    number = row_of(timeline, "stream", "no stream")
+    assert [start for start, *_, row in marks(timeline, "stream", 0, 30) if row == number] == [10]
+    assert dict(details(timeline, number, 1)["facts"])["stream"] == "no stream"
+    assert listing(timeline, 0, 30)["rows"][1]["row"] == number
+    assert [row[3] for batch in csv_rows(timeline, 0, 30) for row in batch] == ["stream", 7, None]
+
+
 def test_gates_have_no_row() -> None:
     trace = make_trace(kernels=[(0, MS, "s7")], gate=[(0, MS, "s8")])
     assert "  stream stream 8" not in tree(Timeline([trace]))
@@ -255,7 +268,7 @@ def test_an_operation_says_what_it_is_and_what_it_waited_for() -> None:
     assert facts["memory"] == "pinned → device"
     assert facts["of its path"].startswith("100 % of the fastest")
     assert facts["siblings"].startswith("2 alike")
-    assert "before it in its stream ended last" in known["why"]
+    assert known["why"].startswith("It started 0 ns after the operation before it in its stream")
     assert [(arrow["kind"], arrow["decisive"]) for arrow in known["arrows"]] == [
         ("launch", False),
         ("stream", True),
