@@ -265,8 +265,7 @@ def test_a_click_tells_what_an_operation_waited_for(streams: Page) -> None:
     )
     for part in ("It started", "alike", "launched by", "of its path"):
         assert part in details
-    streams.settle()
-    assert "op=" in streams.chrome.current_url
+    streams.until(lambda: "op=" in streams.chrome.current_url)
     streams.keep("streams-details")
     # The table marks it, and the address brings it back.
     address = streams.chrome.current_url
