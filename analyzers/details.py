@@ -19,13 +19,13 @@ from gpuscope.scopes import Activities, Entry, Groups, RangeScopes, clip, device
 
 def run(trace: Trace, options: Options) -> Result:
     """Measure what the scopes of `overlap` and `ranges` hold, beyond their overlap."""
-    activities = Activities.of(trace)
-    kinds = Kinds(trace, activities)
+    activities = Activities.of(trace, options.moving_ns)
+    kinds = Kinds.of(trace, activities)
     windowed = clip(activities, options.window_ns) if options.window_ns else activities
     entries, groups = device_groups(windowed)
     found = _measure(trace, kinds, windowed, entries, [groups])
     if trace.api is not None and trace.ranges is not None:
-        scopes = RangeScopes(trace, activities, options)
+        scopes = RangeScopes.of(trace, activities, options)
         found += _measure(trace, kinds, activities, scopes.entries, scopes.batches())
     return Result(additions=tuple(found))
 

@@ -14,7 +14,7 @@ from gpuscope.scopes import Activities, clip, device_groups
 
 def run(trace: Trace, options: Options) -> Result:
     """Measure every link that carried something, and every pair, over all devices of a process."""
-    activities = Activities.of(trace)
+    activities = Activities.of(trace, options.moving_ns)
     context = Context(trace, activities, options)
     if options.window_ns:
         activities = clip(activities, options.window_ns)

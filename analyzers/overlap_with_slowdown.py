@@ -34,14 +34,14 @@ MIN_SPAN_SHARE = 0.05
 def run(trace: Trace, options: Options) -> Result:
     """Look for operations that overlap and are slower for it."""
     case = Case.of(trace, options)
-    compared = functools.cache(functools.partial(_compared, trace))
+    compared = functools.cache(functools.partial(_compared, trace, options))
     return Result(findings=case.search(lambda region: _rule(case, compared, region)))
 
 
-def _compared(trace: Trace) -> tuple[Kinds, Int64, Bool]:
+def _compared(trace: Trace, options: Options) -> tuple[Kinds, Int64, Bool]:
     """Return the kinds of operations, and each operation's kind and whether it overlapped."""
-    activities = Activities.of(trace)
-    kinds = Kinds(trace, activities)
+    activities = Activities.of(trace, options.moving_ns)
+    kinds = Kinds.of(trace, activities)
     count = 0 if trace.operations is None else len(trace.operations)
     kind, overlapped = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
     mine = np.flatnonzero(activities.operation >= 0)

@@ -15,7 +15,7 @@ def run(trace: Trace, options: Options) -> Result:
     """Measure the ranges that `options` ask for, in the order of their first operation."""
     activities = Activities.of(trace, options.moving_ns)
     context = Context(trace, activities, options)
-    scopes = RangeScopes(trace, activities, options)
+    scopes = RangeScopes.of(trace, activities, options)
     totals = Totals(context, scopes.entries)
     for groups in scopes.batches():
         totals.add(activities, groups)

@@ -17,12 +17,12 @@ def run(trace: Trace, options: Options) -> Result:
     """Find the schedule bound of every scope of `overlap` and `ranges`."""
     case = Case.of(trace, options)
     orders = Orders(case)
-    activities = Activities.of(trace)
+    activities = Activities.of(trace, options.moving_ns)
     windowed = clip(activities, options.window_ns) if options.window_ns else activities
     entries, groups = device_groups(windowed)
     found = _bounds(case, orders, windowed, entries, [groups])
     if trace.ranges is not None:
-        scopes = RangeScopes(trace, activities, options)
+        scopes = RangeScopes.of(trace, activities, options)
         found += _bounds(case, orders, activities, scopes.entries, scopes.batches())
     return Result(additions=tuple(found))
 

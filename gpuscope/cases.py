@@ -9,7 +9,6 @@ call. All analyzers of causes share one case.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +29,7 @@ from gpuscope.intervals import (
     union,
     union_sorted,
 )
+from gpuscope.latest import Latest
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
 from gpuscope.model.result import Finding
 from gpuscope.model.tables import START_END, ApiCalls, Operations, Ranges
@@ -348,17 +348,10 @@ class Case:
         self._places: list[tuple[Int32, Int32]] = []
         self._intervals: dict[tuple[tuple[str, ...], int], Calls] = {}
 
-    _last: Case | None = None
-    _lock = threading.Lock()
-
     @classmethod
     def of(cls, trace: Trace, options: Options) -> Case:
         """Return the case of `trace`, the same object while the same trace and ranges are asked."""
-        with cls._lock:
-            last = cls._last
-            if last is None or last.trace is not trace or _asked(last.options) != _asked(options):
-                cls._last = last = cls(trace, options)
-            return last
+        return _CASES.get((trace,), _asked(options), lambda: cls(trace, options))
 
     # Calls
 
@@ -960,3 +953,6 @@ def names_of(calls: Sequence[Mapping[str, Any]]) -> str:
     """Return the names in a list of call evidence, as a phrase: ``cudaFree and cudaMalloc``."""
     names = list(dict.fromkeys(str(entry["name"]) for entry in calls))
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+_CASES: Latest[Case] = Latest()

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from gpuscope.batches import Batch, number_alike
 from gpuscope.intervals import Cover, sum_by, union_sorted
 from gpuscope.lanes import COPY_LANES, Lanes, size_bounds, size_class
+from gpuscope.latest import Latest
 from gpuscope.model.classes import CODE, ENGINE_CODES
 from gpuscope.model.result import ClassStretch, Contention, Stretch
 from gpuscope.model.trace import Trace
@@ -36,6 +37,11 @@ _NEVER_ALONE = "none like these ran alone in the trace"
 
 class Kinds:
     """The kinds of operations of a trace, and which operations ran alone or overlapped."""
+
+    @classmethod
+    def of(cls, trace: Trace, activities: Activities) -> Kinds:
+        """Return the kinds of a trace, the same object while the same is asked."""
+        return _KINDS.get((trace, activities), (), lambda: cls(trace, activities))
 
     def __init__(self, trace: Trace, activities: Activities) -> None:
         operations = trace.operations
@@ -111,6 +117,9 @@ class Kinds:
             expected_ns=expected if expected >= 0 else None,
             ratio=ns / expected if expected > 0 else None,
         )
+
+
+_KINDS: Latest[Kinds] = Latest()
 
 
 class ContentionFigures:

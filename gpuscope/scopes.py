@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from gpuscope.analysis import Options
 from gpuscope.intervals import sum_by
+from gpuscope.latest import Latest
 from gpuscope.model.classes import CODE
 from gpuscope.model.tables import START_END, Operations, Ranges
 from gpuscope.model.trace import Trace
@@ -63,7 +64,14 @@ class Activities:
 
     @classmethod
     def of(cls, trace: Trace, transfer_ns: Int64 | None = None) -> Activities:
-        """Collect the activities of a trace; `transfer_ns` has a value for each operation."""
+        """Return the activities of a trace, the same object while the same is asked.
+
+        `transfer_ns` has a value for each operation.
+        """
+        return _ACTIVITIES.get((trace, transfer_ns), (), lambda: cls._collect(trace, transfer_ns))
+
+    @classmethod
+    def _collect(cls, trace: Trace, transfer_ns: Int64 | None) -> Activities:
         operations = trace.operations if trace.operations is not None else Operations.empty()
         kept = np.flatnonzero(operations.op_class != CODE["gate"])
         if len(kept) < len(operations):
@@ -137,6 +145,9 @@ class Activities:
                 for name in Activities.__slots__
             }
         )
+
+
+_ACTIVITIES: Latest[Activities] = Latest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,28 +266,38 @@ class RangeScopes:
         Which ranges, by name or by path, and whose launches belong to them.
     """
 
+    @classmethod
+    def of(cls, trace: Trace, activities: Activities, options: Options) -> RangeScopes:
+        """Return the scopes, the same object while the same is asked."""
+        settings = (options.ranges, options.domains, options.categories, options.by_path)
+        return _RANGE_SCOPES.get(
+            (trace, activities),
+            (*settings, options.attribute),
+            lambda: cls(trace, activities, options),
+        )
+
     def __init__(self, trace: Trace, activities: Activities, options: Options) -> None:
         assert trace.ranges is not None
         self._trace = trace
         self._activities = activities
-        self._ranges = trace.ranges
+        self._ranges = ranges = trace.ranges
         self._paths = Paths(trace.ranges, trace.strings) if options.by_path else None
         chosen = self._chosen(options)
         by_process = self._ranges.kind[chosen] == START_END
         if options.attribute == "process":
             by_process[:] = True
-        threads = _Launches(activities, activities.launch_thread)
         process_of_device = np.array([d.process for d in trace.devices] or [0], np.int32)
-        owner = process_of_device[activities.device]
-        processes = _Launches(activities, np.where(activities.launch_ns >= 0, owner, -1))
-        self._slices = [
-            (launches, *launches.slices(self._ranges, rows, unit))
-            for launches, rows, unit in (
-                (threads, chosen[~by_process], self._ranges.thread[chosen[~by_process]]),
-                (processes, chosen[by_process], self._ranges.process[chosen[by_process]]),
-            )
-            if len(rows)
-        ]
+        self._slices = []
+        if not by_process.all():
+            rows = chosen[~by_process]
+            threads = _Launches(activities, activities.launch_thread)
+            self._slices.append((threads, *threads.slices(self._ranges, rows, ranges.thread[rows])))
+        if by_process.any():
+            rows = chosen[by_process]
+            owner = np.where(activities.launch_ns >= 0, process_of_device[activities.device], -1)
+            processes = _Launches(activities, owner)
+            found = processes.slices(self._ranges, rows, ranges.process[rows])
+            self._slices.append((processes, *found))
         self.entries: list[Entry] = []
         self._keys = np.empty(0, np.int64)
         self._find_entries(chosen)
@@ -388,6 +409,9 @@ def in_domains(trace: Trace, options: Options) -> npt.NDArray[np.bool_]:
                 asked |= named & (ranges.category == each.number)
         mask &= asked
     return mask
+
+
+_RANGE_SCOPES: Latest[RangeScopes] = Latest()
 
 
 def matches(text: str, patterns: Sequence[str]) -> bool:
