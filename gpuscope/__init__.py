@@ -1,5 +1,28 @@
-"""gpuscope: measure, explain and show how GPU copies, kernels and communication overlap."""
+"""gpuscope: measure, explain and show how GPU copies, kernels and communication overlap.
+
+For scripts and notebooks: :func:`load` reads a trace, :class:`Trace` answers questions about it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from gpuscope._version import __version__
+from gpuscope.errors import GpuscopeError
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from gpuscope.loaded import Overlap, Trace, load
+
+__all__ = ["GpuscopeError", "Overlap", "Trace", "__version__", "load"]
+
+_LAZY = {"Overlap": "gpuscope.loaded", "Trace": "gpuscope.loaded", "load": "gpuscope.loaded"}
+"""Names that need NumPy and pandas, and the modules that they come from on first use."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'gpuscope' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

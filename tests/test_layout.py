@@ -67,8 +67,11 @@ def test_analyzers_cannot_be_imported_from_the_top() -> None:
 
 
 def test_public_names() -> None:
-    assert sorted(gpuscope.__all__) == ["__version__"]
+    assert sorted(gpuscope.__all__) == ["GpuscopeError", "Overlap", "Trace", "__version__", "load"]
     assert all(hasattr(gpuscope, name) for name in gpuscope.__all__)
+    assert set(gpuscope.__all__) <= set(dir(gpuscope))
+    with pytest.raises(AttributeError, match="no attribute 'lode'"):
+        _ = gpuscope.lode
 
 
 def test_special_modules_are_imported_only_where_they_belong() -> None:

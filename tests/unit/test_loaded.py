@@ -1,0 +1,189 @@
+"""The Python API: what `gpuscope.load` returns, and that its examples are true."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import gpuscope
+from gpuscope import samples
+from gpuscope.errors import CannotJudgeError, TraceError, UsageError
+from gpuscope.loaded import Trace
+from tests.make_trace import make_trace
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def streams() -> Trace:
+    return gpuscope.load(samples.path("streams"))
+
+
+def modules_with_examples() -> list[str]:
+    files = [*(ROOT / "gpuscope").rglob("*.py")]
+    names = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for file in files
+        if ">>> " in file.read_text("utf-8")
+    }
+    return sorted(names)
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_examples_in_docstrings_are_true(name: str) -> None:
+    failed, attempted = doctest.testmod(importlib.import_module(name))
+    assert attempted
+    assert not failed
+
+
+@pytest.mark.parametrize("page", ["docs/python.md"])
+def test_examples_in_the_docs_are_true(page: str) -> None:
+    failed, attempted = doctest.testfile(str(ROOT / page), module_relative=False)
+    assert attempted
+    assert not failed
+
+
+def test_the_package_alone_imports_nothing_heavy() -> None:
+    script = "import sys, gpuscope; print(*{m.partition('.')[0] for m in sys.modules})"
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert not set(ran.stdout.split()) & {"numpy", "pandas", "plotly", "dash", "rich"}
+
+
+def test_nothing_prints(streams: Trace, capsys: pytest.CaptureFixture[str]) -> None:
+    result = streams.overlap(range="streamed")
+    _ = (result.matrix, result.instances, result.figure(), streams.explain(), streams.ranges)
+    written = capsys.readouterr()
+    assert (written.out, written.err) == ("", "")
+
+
+def test_rows_of_a_trace(streams: Trace) -> None:
+    operations = streams.operations
+    assert len(operations) == 75
+    assert (len(streams.kernels), len(streams.copies)) == (25, 50)
+    assert set(streams.kernels["name"]) == {"dummy_kernel"}
+    assert (operations["duration_ns"] == operations["end_ns"] - operations["start_ns"]).all()
+    assert set(operations["device"]) == {0}
+    by_class = operations.groupby("op_class", observed=True)["duration_ns"].sum().to_dict()
+    scope = streams.overlap().scope
+    assert by_class == {name: figures.work_ns for name, figures in scope.classes.items()}
+
+
+def test_one_range_has_plain_tables(streams: Trace) -> None:
+    result = streams.overlap(range="streamed")
+    pair = result.scope.pair("h2d", "kernel")
+    assert pair is not None
+    assert result.matrix.loc["h2d", "kernel"] == pair.overlap_ratio
+    assert result.times.loc["h2d", "kernel"] == pair.overlap_ns
+    assert result.times.loc["h2d", "h2d"] == result.scope.classes["h2d"].busy_ns
+    assert result.classes.loc["kernel", "count"] == 12
+    assert len(result.pairs) == 3
+    assert result.verdict("kernel", "h2d") == "overlapped"
+    assert result.scope.schedule_bound_ns is not None
+    assert result.scope.gaps is not None
+    assert result.to_dict()[0]["scope"]["span_ns"] == result.scope.span_ns
+
+
+def test_instances_sum_to_the_range(streams: Trace) -> None:
+    result = streams.overlap(range="streamed")
+    assert list(result.instances["index"]) == [0, 1, 2]
+    assert result.instances["span_ns"].sum() == result.scope.span_ns
+    pair = result.scope.pair("h2d", "kernel")
+    assert pair is not None
+    assert result.instances["h2d&kernel_ns"].sum() == pair.overlap_ns
+    whole = streams.overlap()
+    assert list(whole.instances["busy_ns"]) == [whole.scope.busy_ns]
+
+
+def test_several_ranges_stand_under_their_names(streams: Trace) -> None:
+    result = streams.overlap(range="s*")
+    assert (len(result), result.names) == (2, ("sequential", "streamed"))
+    place = ("streamed", int(result.pairs["process"].iloc[0]), 0, "h2d")
+    assert result.matrix.loc[place, "kernel"] == pytest.approx(0.75, abs=0.001)
+    assert set(result.instances["range"]) == {"sequential", "streamed"}
+    with pytest.raises(UsageError, match="there are 2 scopes"):
+        _ = result.scope
+
+
+def test_two_gpus_are_never_summed() -> None:
+    result = gpuscope.load(samples.path("p2p")).overlap(range="bidir")
+    assert [entry.device for entry in result.entries] == [0, 1]
+    assert set(result.matrix.index.get_level_values("device")) == {0, 1}
+
+
+def test_windows_paths_and_classes(streams: Trace) -> None:
+    assert streams.overlap(window="0:0.01").scope.span_ns <= 10_000_000
+    assert streams.overlap(path="streamed/chunk0").names == ("streamed/chunk0",)
+    other = gpuscope.load(samples.path("streams"), classes=["comm=dummy_kernel"])
+    assert "comm" in other.overlap().scope.classes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"range": "a", "path": "a/b"}, "name a range or a path"),
+        ({"range": "a", "window": "0:1"}, "a window cuts the whole trace"),
+        ({"attribute": "fiber"}, "attribute is"),
+        ({"window": "soon"}, "is no window"),
+    ],
+)
+def test_arguments_that_make_no_sense(
+    streams: Trace, arguments: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        streams.overlap(**arguments)
+
+
+def test_what_is_absent_is_said(streams: Trace, tmp_path: Path) -> None:
+    with pytest.raises(CannotJudgeError, match="no range 'steps' in"):
+        streams.overlap(range="steps")
+    with pytest.raises(CannotJudgeError, match="has no pair comm and kernel"):
+        streams.overlap(range="streamed").verdict("comm", "kernel")
+    with pytest.raises(CannotJudgeError, match="lies in the window"):
+        streams.overlap(window="50:60")
+    with pytest.raises(CannotJudgeError, match="no GPU work"):
+        Trace(make_trace(), {}).overlap()
+    with pytest.raises(TraceError):
+        gpuscope.load(tmp_path / "nothing.sqlite")
+    assert Trace(make_trace(), {}).operations.empty
+
+
+def test_causes_as_rows(streams: Trace) -> None:
+    found = streams.explain()
+    assert list(found["id"]) == [finding.id for finding in streams.findings]
+    assert "default-stream" in set(found["id"])
+    assert isinstance(found, pd.DataFrame)
+    only = streams.explain(range="seq*")
+    assert set(only["range"]) == {"sequential"}
+
+
+def test_figures_can_be_drawn(streams: Trace) -> None:
+    assert streams.overlap(range="streamed").figure("dark").data
+    assert streams.figure().data
+
+
+def test_the_notebook_runs_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    # The kernel is another process: it must import this tree.
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    file = ROOT / "docs" / "examples" / "overlap.ipynb"
+    notebook = nbformat.reads(file.read_text("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
+    nbformat.validate(notebook)
+    NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": str(file.parent)}}
+    ).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert not [output for output in outputs if output["output_type"] in ("stream", "error")]
+    shown = "".join(str(output.get("data")) for output in outputs)
+    assert "overlapped" in shown
+    assert "default-stream" in shown
+    assert "application/vnd.plotly.v1+json" in shown
