@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from gpuscope import api
+from gpuscope import api, story
 from gpuscope.analysis import Options, chosen
 from gpuscope.analyzers import ANALYZERS
+from gpuscope.cases import Case
 from gpuscope.errors import CannotJudgeError, UsageError
 from gpuscope.model import codec
 from gpuscope.model import trace as model
@@ -48,6 +49,7 @@ from gpuscope.model.result import (
 )
 from gpuscope.model.tables import Operations
 from gpuscope.scopes import matches
+from gpuscope.story import Explanation
 from gpuscope.units import format_ns
 
 if TYPE_CHECKING:
@@ -238,8 +240,8 @@ class Trace:
         names = {each.name for each in ANALYZERS} - set(("overlap", "ranges", "links", *_COMPLETE))
         return self._analysis(tuple(names), Options()).findings
 
-    def explain(self, range: str | None = None) -> pd.DataFrame:
-        """Say why things did not overlap: the findings as rows, of one range (or glob) if named.
+    def causes(self, range: str | None = None) -> pd.DataFrame:
+        """Return the findings as rows, those of one range (or glob) if named.
 
         Columns: id, severity, range, device, claim, advice, saving_ns (null where unknown).
         """
@@ -251,6 +253,39 @@ class Trace:
         ]
         frame = pd.DataFrame(rows, columns=columns)
         return frame.astype({"saving_ns": "Int64", "device": "Int64"})
+
+    def explain(self, range: str | None = None, *, operation: int | None = None) -> Explanation:
+        """Tell what the operations of ranges, or one operation, waited for before they started.
+
+        Parameters
+        ----------
+        range
+            Name or glob of outermost ranges; without it (and `operation`) all of them.
+        operation
+            Number of one operation: its row in `operations`.
+
+        Raises
+        ------
+        CannotJudgeError
+            There is no such range with GPU work, or no such operation.
+        UsageError
+            Both are named.
+        """
+        if range is not None and operation is not None:
+            raise UsageError("name a range or an operation, not both.")
+        case = Case.of(self.raw, Options(ranges=() if range is None else (range,)))
+        if operation is not None:
+            if not 0 <= operation < len(case.ops):
+                raise CannotJudgeError(
+                    f"there is no operation {operation} in {self.raw.path}: it has "
+                    f"{len(case.ops)}, numbered from 0."
+                )
+            return Explanation(self.raw.path, (story.tell_operation(case, operation),), (), 0)
+        regions = [each for each in case.levels[0] if each.name is not None or range is None]
+        if not regions:
+            raise CannotJudgeError(f"no range {range!r} with GPU work is in {self.raw.path}.")
+        told = tuple(story.tell_range(case, region) for region in regions)
+        return Explanation(self.raw.path, (), told, 0)
 
     def figure(self, theme: str = "light") -> go.Figure:
         """Draw the overlap matrix of the whole trace, of the first GPU if there are several."""
@@ -405,7 +440,8 @@ class Overlap:
         """Draw the overlap matrix of the first entry, ``light`` or ``dark``."""
         from gpuscope.figures import overlap, palette
 
-        return overlap.matrix_figure(self.entries[0].scope, palette.theme(theme))
+        together = overlap.Together.of_scope(self.entries[0].scope)
+        return overlap.matrix_figure(together, palette.theme(theme))
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return the entries as the JSON has them."""

@@ -59,7 +59,7 @@ def test_the_package_alone_imports_nothing_heavy() -> None:
 
 def test_nothing_prints(streams: Trace, capsys: pytest.CaptureFixture[str]) -> None:
     result = streams.overlap(range="streamed")
-    _ = (result.matrix, result.instances, result.figure(), streams.explain(), streams.ranges)
+    _ = (result.matrix, result.instances, result.figure(), streams.causes(), streams.ranges)
     written = capsys.readouterr()
     assert (written.out, written.err) == ("", "")
 
@@ -156,12 +156,27 @@ def test_what_is_absent_is_said(streams: Trace, tmp_path: Path) -> None:
 
 
 def test_causes_as_rows(streams: Trace) -> None:
-    found = streams.explain()
+    found = streams.causes()
     assert list(found["id"]) == [finding.id for finding in streams.findings]
     assert "default-stream" in set(found["id"])
     assert isinstance(found, pd.DataFrame)
-    only = streams.explain(range="seq*")
+    only = streams.causes(range="seq*")
     assert set(only["range"]) == {"sequential"}
+
+
+def test_what_operations_waited_for(streams: Trace) -> None:
+    (told,) = streams.explain(range="sequential").ranges
+    assert (told.range, told.instances) == ("sequential", 3)
+    assert {each.reason for each in told.reasons} >= {"stream"}
+    (one,) = streams.explain(operation=5).operations
+    assert one.start_ns == streams.operations.loc[5, "start_ns"]
+    assert {each.range for each in streams.explain().ranges} >= {"sequential", "streamed"}
+    with pytest.raises(CannotJudgeError, match="numbered from 0"):
+        streams.explain(operation=75)
+    with pytest.raises(CannotJudgeError, match="no range 'x'"):
+        streams.explain(range="x")
+    with pytest.raises(UsageError, match="not both"):
+        streams.explain(range="x", operation=1)
 
 
 def test_figures_can_be_drawn(streams: Trace) -> None:
