@@ -112,6 +112,10 @@ def find_export(path: Path) -> Path:
 
     target = cache.export_path(path)
     if not target.exists():
+        if nsys.is_text(path):
+            what = "text" if path.stat().st_size else "empty"
+            msg = f"{path} is no report of Nsight Systems: it is {what}."
+            raise TraceError(msg)
         nsys.export(path, target)
     cache.use(target)
     return target

@@ -19,6 +19,7 @@ from types import ModuleType
 
 from gpuscope import errors
 from gpuscope._version import __version__
+from gpuscope.cli._options import say
 
 COMMANDS = (
     ("run", "record a benchmark, or your own program, and say what overlapped"),
@@ -70,14 +71,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = [*(sys.argv[1:] if argv is None else argv)]  # `list` is also a command here
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # names in a trace may not fit the terminal
-    if not argv or argv[0] in {"-h", "--help", "help"}:
-        print(_help(), end="")
-        return 0
-    if argv[0] in {"-V", "--version"}:
-        print(f"gpuscope {__version__}")
-        return 0
-    name = argv[0]
+    if sys.stdout is None:
+        sys.stdout = _Closed()
     try:
+        if not argv or argv[0] in {"-h", "--help", "help"}:
+            print(_help(), end="")
+            return 0
+        if argv[0] in {"-V", "--version"}:
+            print(f"gpuscope {__version__}")
+            return 0
+        name = argv[0]
         if name not in dict(COMMANDS):
             raise errors.UsageError(_unknown(name))
         module = command_module(name)
@@ -92,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except errors.GpuscopeError as error:
-        print(f"gpuscope: {error}", file=sys.stderr)
+        say(f"gpuscope: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         print("gpuscope: interrupted", file=sys.stderr)
@@ -103,10 +106,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         where = f"{error.filename} " if error.filename else "a file or the output "
-        print(f"gpuscope: {where}cannot be used: {error.strerror}.", file=sys.stderr)
+        say(f"gpuscope: {where}cannot be used: {error.strerror}.")
         if error.errno == errno.ENOSPC:
             _drop_stdout()
         return 1
+
+
+class _Closed(io.TextIOBase):
+    """What stands for stdout where there is none: a product that is written is lost."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, "standard output is closed")
 
 
 def _drop_stdout() -> None:

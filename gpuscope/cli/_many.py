@@ -10,6 +10,7 @@ import statistics
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from gpuscope.cli._options import stdout_console
 from gpuscope.errors import INTERRUPTED, GateError, GpuscopeError, UsageError
 
 if TYPE_CHECKING:
@@ -287,12 +288,10 @@ def _show_series(
     args: argparse.Namespace, folder: RunFolder, name: str, table: Callable[[], Table]
 ) -> None:
     """Print the table, or with --json the file of all results."""
-    from rich.console import Console
-
     if args.json:
         sys.stdout.write((folder.path / f"{name}.json").read_text(encoding="utf-8"))
     else:
-        Console().print(table())
+        stdout_console().print(table())
 
 
 def _make_table(title: str, *columns: str) -> Table:

@@ -7,9 +7,13 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gpuscope.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _QUIET_S = 1.0
 """Work that is done by then needs no progress bar."""
@@ -64,5 +68,35 @@ def progress_bar() -> Iterator[Progress]:
 
 
 def say(text: str) -> None:
-    """Tell the user something beside the product: on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Tell the user something beside the product: on stderr, without control characters."""
+    print(clean(text), file=sys.stderr, flush=True)
+
+
+def clean(text: str) -> str:
+    """Make a text safe for a terminal: a file may be called anything."""
+    return "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
+
+
+def trace_path(text: str) -> Path:
+    """Take the path of a trace from the command line."""
+    if not text:
+        msg = "an empty path names no trace"
+        raise argparse.ArgumentTypeError(msg)
+    return Path(text)
+
+
+def stdout_console(**options: Any) -> Console:
+    """Return what writes tables to stdout, and leaves a reader that goes away to `main`."""
+    import os
+
+    from rich.console import Console
+
+    class Stdout(Console):
+        def on_broken_pipe(self) -> None:
+            raise
+
+    # Some CI systems set COLUMNS=0, in which nothing would be shown.
+    environment = {
+        key: value for key, value in os.environ.items() if (key, value) != ("COLUMNS", "0")
+    }
+    return Stdout(_environ=environment, **options)

@@ -23,10 +23,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import add_cache_option, progress_bar
+from gpuscope.cli._options import add_cache_option, progress_bar, stdout_console, trace_path
 from gpuscope.errors import CannotJudgeError, UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +39,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope analyze`."""
-    parser.add_argument("trace", nargs="+", type=Path, metavar="TRACE", help="trace or run folder")
+    parser.add_argument(
+        "trace", nargs="+", type=trace_path, metavar="TRACE", help="trace or run folder"
+    )
     what = parser.add_argument_group("what to measure")
     what.add_argument(
         "--range",
@@ -120,6 +121,12 @@ def run(args: argparse.Namespace) -> int:
     if args.top is not None and args.top < 1:
         msg = f"--top takes a number of scopes from 1, not {args.top}."
         raise UsageError(msg)
+    if args.top is not None and args.json:
+        msg = "--top is for tables: the JSON always holds all scopes."
+        raise UsageError(msg)
+    if args.show_classes and (args.path or args.range or args.domain or args.window):
+        msg = "--show-classes lists the kernels of the whole trace: leave out what narrows it."
+        raise UsageError(msg)
     if args.path and args.range:
         msg = "--range and --path exclude each other: a path names its ranges already."
         raise UsageError(msg)
@@ -166,11 +173,9 @@ def _print(args: argparse.Namespace, analyses: Analyses) -> None:
     elif args.markdown:
         sys.stdout.write(table.to_markdown(analyses.traces, args.top))
     else:
-        from rich.console import Console
-
         from gpuscope.report.text import render_analysis
 
-        console = Console()
+        console = stdout_console()
         for analysis in analyses.traces:
             render_analysis(analysis, console, args.top)
 
@@ -180,15 +185,30 @@ def _check_found(args: argparse.Namespace, analyses: Analyses) -> None:
     from gpuscope.analysis import chosen
     from gpuscope.analyzers import ANALYZERS
     from gpuscope.scopes import matches
+    from gpuscope.units import format_ns
 
     names = {analyzer.name for analyzer in chosen(ANALYZERS, args.only)}
     measured_ranges = "ranges" in names
+    measured_devices = "overlap" in names
 
     for analysis in analyses.traces:
         if not analysis.trace.operations:
             msg = (
                 f"{analysis.trace.path} holds no GPU work: record with CUDA tracing (-t cuda), and "
                 "make sure that the captured part launches something."
+            )
+            raise CannotJudgeError(msg)
+        if args.window and measured_devices and not analysis.devices:
+            msg = (
+                f"no GPU work of {analysis.trace.path} lies in the window {args.window!r}: there "
+                f"is some for {format_ns(analysis.trace.duration_ns)} from the first operation on."
+            )
+            raise CannotJudgeError(msg)
+        if args.domain and measured_ranges and not analysis.ranges:
+            named = " or ".join(repr(domain) for domain in args.domain)
+            msg = (
+                f"no range of the domain {named} in {analysis.trace.path} launched GPU work: "
+                "`gpuscope info` lists the domains; '' is the default one."
             )
             raise CannotJudgeError(msg)
         for pattern in (args.path or args.range) if measured_ranges else ():

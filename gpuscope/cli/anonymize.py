@@ -16,12 +16,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gpuscope.cli._options import say
+from gpuscope.cli._options import say, trace_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope anonymize`."""
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="trace, report or run folder")
+    parser.add_argument(
+        "trace", type=trace_path, metavar="TRACE", help="trace, report or run folder"
+    )
     parser.add_argument("out", type=Path, metavar="OUT", help="the copy, a SQLite file")
     parser.add_argument("--force", action="store_true", help="overwrite OUT")
 

@@ -19,21 +19,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
+from gpuscope.cli._options import stdout_console, trace_path
 from gpuscope.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope compare`."""
     parser.add_argument(
-        "trace", nargs="+", type=Path, metavar="TRACE", help="before and after, or see --with"
+        "trace", nargs="+", type=trace_path, metavar="TRACE", help="before and after, or see --with"
     )
     parser.add_argument(
         "--with",
         dest="after",
         nargs="+",
-        type=Path,
+        type=trace_path,
         default=[],
         metavar="TRACE",
         help="repetitions after; those before stand in front of it",
@@ -77,7 +77,5 @@ def run(args: argparse.Namespace) -> int:
     elif args.markdown:
         sys.stdout.write(compare.to_markdown(comparison))
     else:
-        from rich.console import Console
-
-        compare.render_comparison(comparison, Console())
+        compare.render_comparison(comparison, stdout_console())
     return 0

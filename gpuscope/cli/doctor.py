@@ -11,6 +11,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from gpuscope.cli._options import stdout_console
 from gpuscope.errors import MissingError
 
 if TYPE_CHECKING:
@@ -43,12 +44,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(found: tuple[Check, ...], ready: bool) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from gpuscope.recording.checks import FOUND, MISSING
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = stdout_console(highlight=False, soft_wrap=True)
     marks = {FOUND: ("✓", "green"), MISSING: ("–", "yellow")}
     group = ""
     for check in found:

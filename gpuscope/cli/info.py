@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuscope.cli._options import add_cache_option, progress_bar
+from gpuscope.cli._options import add_cache_option, progress_bar, stdout_console, trace_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +24,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope info`."""
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="trace, report or run folder")
+    parser.add_argument(
+        "trace", type=trace_path, metavar="TRACE", help="trace, report or run folder"
+    )
     add_cache_option(parser)
     parser.add_argument("--json", action="store_true", help="print it for programs")
 
@@ -51,9 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         sys.stdout.write(codec.dumps(content))
     else:
-        from rich.console import Console
-
-        _print(content, Console(highlight=False, soft_wrap=True))
+        _print(content, stdout_console(highlight=False, soft_wrap=True))
     return 0
 
 

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuscope.cli._options import stdout_console
 from gpuscope.errors import (
     INTERRUPTED,
     CannotJudgeError,
@@ -117,9 +118,12 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError("seconds above 0 are wanted")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0, such as 60")
     return value
 
 
@@ -490,12 +494,10 @@ def _report(
     if request.args.json:
         sys.stdout.write(codec.dumps({**record, "analysis": outcome.analysis}))
     elif outcome.analysis is not None:
-        from rich.console import Console
-
         from gpuscope.report.text import render_run
 
         shown = outcome.untraced or outcome.traced
-        render_run(shown, outcome.analysis, outcome.judgement, Console())
+        render_run(shown, outcome.analysis, outcome.judgement, stdout_console())
     elif outcome.caught:
         print(f"{request.args.twin}: caught, as it must be ({outcome.caught})")
     else:

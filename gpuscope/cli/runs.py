@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuscope.cli._options import stdout_console
+
 if TYPE_CHECKING:
     from gpuscope.recording.history import PastRun
 
@@ -86,7 +88,6 @@ def _outcome(record: Any, code: Any) -> str:
 
 def _print(rows: list[dict[str, Any]]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -109,4 +110,4 @@ def _print(rows: list[dict[str, Any]]) -> None:
             (row["written_utc"] or "–")[:19].replace("T", " "),
             Text(printable(Path(row["path"]).name)),
         )
-    Console().print(table)
+    stdout_console().print(table)

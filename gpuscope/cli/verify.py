@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import say
+from gpuscope.cli._options import say, stdout_console, trace_path
 from gpuscope.errors import OutputError, TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope verify`."""
-    parser.add_argument("trace", nargs="*", type=Path, metavar="TRACE", help="trace or run folder")
+    parser.add_argument(
+        "trace", nargs="*", type=trace_path, metavar="TRACE", help="trace or run folder"
+    )
     what = parser.add_argument_group("what must hold")
     what.add_argument(
         "--expect", action="append", default=[], metavar="TEXT", help="an expectation (repeatable)"
@@ -150,9 +152,7 @@ def _print(args: argparse.Namespace, verification: Verification) -> None:
     elif args.markdown:
         sys.stdout.write(gates.to_markdown(verification))
     else:
-        from rich.console import Console
-
-        gates.render_verification(verification, Console())
+        gates.render_verification(verification, stdout_console())
     if args.junit is not None:
         _write(args.junit, gates.to_junit(verification))
     if os.environ.get("GITHUB_ACTIONS") == "true":

@@ -95,7 +95,11 @@ def user_rules(texts: Iterable[str]) -> tuple[ClassRule, ...]:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise UsageError(f"{pattern!r} is no regular expression: {error}") from None
+            msg = (
+                f"{pattern!r} is no regular expression ({error}): write a backslash before what "
+                r"stands for itself, such as comm=halo\(.*"
+            )
+            raise UsageError(msg) from None
         rules.append(ClassRule(name, pattern, "user"))
     return tuple(rules)
 

@@ -75,4 +75,6 @@ def _value(hint: Any, data: Any) -> Any:
 
 def dumps(value: Any) -> str:
     """Return the JSON text of a result: two-space indented, UTF-8, ends with a newline."""
-    return json.dumps(to_jsonable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(to_jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
+    # The name of a file need not be UTF-8: Python holds such bytes as lone surrogates.
+    return text.encode("utf-8", "replace").decode("utf-8") + "\n"

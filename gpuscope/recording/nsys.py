@@ -589,6 +589,14 @@ def report_build(report: Path) -> int | None:
     return int(found[1]) if found else None
 
 
+def is_text(report: Path) -> bool:
+    """Whether a file that should be a report is empty, or text of something else."""
+    head = _head(report)
+    return report_version(report) is None and all(
+        byte in b"\t\n\r" or 32 <= byte < 127 for byte in head
+    )
+
+
 def _head(report: Path) -> bytes:
     with report.open("rb") as file:
         return file.read(256)
