@@ -204,13 +204,6 @@ def _check_found(args: argparse.Namespace, analyses: Analyses) -> None:
                 f"is some for {format_ns(analysis.trace.duration_ns)} from the first operation on."
             )
             raise CannotJudgeError(msg)
-        if args.domain and measured_ranges and not analysis.ranges:
-            named = " or ".join(repr(domain) for domain in args.domain)
-            msg = (
-                f"no range of the domain {named} in {analysis.trace.path} launched GPU work: "
-                "`gpuscope info` lists the domains; '' is the default one."
-            )
-            raise CannotJudgeError(msg)
         for pattern in (args.path or args.range) if measured_ranges else ():
             if not any(matches(entry.path or entry.name, [pattern]) for entry in analysis.ranges):
                 msg = (

@@ -39,7 +39,7 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     ("arguments", "code", "message"),
     [
         (["analyze", STREAMS, "--window", "5000:6000"], 5, "lies in the window '5000:6000'"),
-        (["analyze", STREAMS, "--domain", "nope"], 5, "no range of the domain 'nope'"),
+        (["analyze", STREAMS, "--domain", "nope"], 5, "no range of the domains"),
         (["analyze", STREAMS, "--show-classes", "--range", "nope"], 2, "leave out what narrows"),
         (["analyze", STREAMS, "--json", "--top", "3"], 2, "the JSON always holds all"),
         (["analyze", STREAMS, "--class", "comm=("], 2, "write a backslash before"),
