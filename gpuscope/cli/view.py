@@ -16,7 +16,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import add_page_options, say
+from gpuscope.cli._options import add_page_options, say, trace_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope view`."""
     parser.add_argument(
-        "trace", nargs="+", type=Path, metavar="TRACE", help="trace, report or run folder"
+        "trace", nargs="+", type=trace_path, metavar="TRACE", help="trace, report or run folder"
     )
     add_page_options(parser)
 

@@ -58,7 +58,7 @@ def test_window_and_domain_that_hold_something_are_fine() -> None:
     assert main(["analyze", STREAMS, "--window", "0:0.01", "--only", "trust", "--json"]) == 0
 
 
-@pytest.mark.parametrize("command", ["analyze", "info", "verify", "compare"])
+@pytest.mark.parametrize("command", ["analyze", "info", "verify", "compare", "view"])
 def test_an_empty_path_is_not_the_current_folder(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
