@@ -23,7 +23,6 @@ def draw_scope(
 
     Returns the title and the sums of the scope, its partition as a bar and as a list, its matrix.
     """
-    theme = theme_of(theme_name)
     title, scope = session.scope_of(view)
     title = plain(title, 80)
     if scope is None:
@@ -32,9 +31,9 @@ def draw_scope(
     return (
         title,
         layout.sums_text(scope),
-        layout.partition(together, theme),
-        layout.parts(together, theme),
-        matrix_figure(together, theme),
+        layout.partition(together),
+        layout.parts(together),
+        matrix_figure(together, theme_of(theme_name)),
     )
 
 

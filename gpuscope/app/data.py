@@ -14,11 +14,14 @@ from flask import Flask, Response, abort, request, send_from_directory
 from gpuscope.app.state import Session
 from gpuscope.figures.details import details
 from gpuscope.figures.listing import COLUMNS, csv_rows, listing
-from gpuscope.figures.timeline import ASSETS, MAX_COLUMNS, plain
+from gpuscope.figures.palette import style_sheet
+from gpuscope.figures.timeline import ASSETS, plain
 from gpuscope.units import format_ns, format_ratio
 
 MAX_ROWS = 200
 """Rows of a table that are sent at once."""
+MAX_COLUMNS = 4_096
+"""Columns of pixels that a view is made for at most."""
 _LONGEST_PATTERN = 500
 
 
@@ -166,6 +169,10 @@ def register(server: Flask, session: Session) -> None:
         headers = {"Content-Disposition": "attachment; filename=operations.csv"}
         lines = _lines(csv_rows(timeline, low, high, pattern()))
         return Response(lines, mimetype="text/csv", headers=headers)
+
+    @server.get("/shared/palette.css")
+    def _palette() -> Response:
+        return Response(style_sheet(), mimetype="text/css")
 
     @server.get("/shared/<name>")
     def _shared(name: str) -> Response:

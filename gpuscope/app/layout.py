@@ -10,7 +10,6 @@ from dash import dcc, html
 
 from gpuscope.app.state import WHOLE, Session
 from gpuscope.figures.overlap import Together
-from gpuscope.figures.palette import Theme
 from gpuscope.figures.timeline import plain
 from gpuscope.model.result import Finding, PairFigures, RangeResult, Scope
 from gpuscope.report.rows import abstentions
@@ -58,27 +57,28 @@ def page(session: Session) -> Any:
     return html.Div(
         [
             dcc.Store(id="view"),
-            _header(session),
+            header(session),
             html.Main(
                 [
-                    *_notes(session),
-                    html.Div(id="cards", className="cards", children=_cards(session)),
-                    _timeline_panel(session),
+                    *notes(session),
+                    html.Div(id="cards", className="cards", children=cards(session)),
+                    timeline_panel(session, (*TAKEN, *SERVED)),
                     html.Div(
-                        [_overlap_panel(session), _findings_panel(session)], className="columns"
+                        [_overlap_panel(session), findings_panel(session)], className="columns"
                     ),
                     _tables_panel(),
                 ]
                 if session.devices
-                else [_nothing_ran()]
+                else [nothing_ran()]
             ),
-            _help(),
+            help_dialog(),
         ],
         className="page",
     )
 
 
-def _header(session: Session) -> Any:
+def header(session: Session) -> Any:
+    """Return the line at the top: what is shown."""
     used = [session.traces[number].devices[device] for number, device, _ in session.devices]
     gpus = len({device.hardware for device in used})
     names = sorted({device.name for device in used if device.name is not None})
@@ -121,29 +121,31 @@ def _button(sign: str, act: str, title: str) -> Any:
     return html.Button(sign, title=title, className="icon", type="button", **attributes)
 
 
-def _notes(session: Session) -> list[Any]:
-    notes: list[str] = []
+def notes(session: Session) -> list[Any]:
+    """Return what has to be known about the traces."""
+    lines: list[str] = []
     for trace in (analysis.trace for analysis in session.analyses):
-        notes += trace.notes
+        lines += trace.notes
         if trace.damaged:
-            notes.append(f"{trace.damaged} damaged rows were left out.")
+            lines.append(f"{trace.damaged} damaged rows were left out.")
         if trace.lost_records:
-            notes.append(f"About {trace.lost_records} GPU records were lost while recording.")
+            lines.append(f"About {trace.lost_records} GPU records were lost while recording.")
     if len(session.traces) > 1 and any(trace.start_utc_ns is None for trace in session.traces):
-        notes.append(
+        lines.append(
             "A trace has no time of day, so that all are shown from their first operation."
         )
     if not session.ranges_shown and session.devices:
-        notes.append(
+        lines.append(
             "No NVTX range launched work here, so there are figures of the whole trace only: "
             "annotate the program with NVTX ranges and record with -t cuda,nvtx."
         )
-    if not notes:
+    if not lines:
         return []
-    return [html.Ul([html.Li(plain(note, 400)) for note in notes], className="notes")]
+    return [html.Ul([html.Li(plain(note, 400)) for note in lines], className="notes")]
 
 
-def _nothing_ran() -> Any:
+def nothing_ran() -> Any:
+    """Say that there is nothing to show."""
     return html.Section(
         [
             html.H2("Nothing ran on a GPU in this trace"),
@@ -156,13 +158,13 @@ def _nothing_ran() -> Any:
     )
 
 
-def _cards(session: Session) -> list[Any]:
+def cards(session: Session) -> list[Any]:
     """Return a card for each of the best ranges, or for the devices when there is none."""
-    cards = []
+    made = []
     for number, carded in enumerate(session.carded):
-        cards += [_range_card(session, number, entry) for entry in carded]
-    if cards:
-        return cards
+        made += [_range_card(session, number, entry) for entry in carded]
+    if made:
+        return made
     fit = session.fit()
     return [
         _card(
@@ -264,7 +266,8 @@ def _row(name: str, ratio: float | None, verdict: str, reason: str) -> Any:
     )
 
 
-def _timeline_panel(session: Session) -> Any:
+def timeline_panel(session: Session, items: Sequence[tuple[str, str]]) -> Any:
+    """Return the timeline with its tools; `items` go into its menu."""
     several = len(session.traces) > 1
     options = [html.Option("whole trace", value=str(WHOLE))]
     for number, shown in enumerate(session.ranges_shown):
@@ -287,7 +290,7 @@ def _timeline_panel(session: Session) -> Any:
                             _button("←", "move-left", "Move left (A)"),
                             _button("→", "move-right", "Move right (D)"),
                             _button("Fit", "fit", "Fit the trace or the range (F)"),
-                            _menu(),
+                            _menu(items),
                         ],
                         className="tools",
                     ),
@@ -312,15 +315,21 @@ def _box(name: str, hint: str, label: str) -> Any:
     return html.Span(**attributes)
 
 
-def _menu() -> Any:
+TAKEN = (
+    ("copy", "Copy as image"),
+    ("png", "Picture, PNG"),
+    ("svg", "Picture, SVG"),
+)
+"""What can be taken away of a timeline."""
+SERVED = (
+    ("csv", "Operations in view, CSV"),
+    ("link", "Copy the link"),
+)
+"""What only the page can give."""
+
+
+def _menu(items: Sequence[tuple[str, str]]) -> Any:
     """Return the menu of what can be taken away."""
-    items = (
-        ("copy", "Copy as image"),
-        ("png", "Picture, PNG"),
-        ("svg", "Picture, SVG"),
-        ("csv", "Operations in view, CSV"),
-        ("link", "Copy the link"),
-    )
     buttons = []
     for act, text in items:
         attributes: Any = {"data-act": act}
@@ -392,7 +401,8 @@ def _tables_panel() -> Any:
     )
 
 
-def _findings_panel(session: Session) -> Any:
+def findings_panel(session: Session) -> Any:
+    """Return the causes that were found."""
     body: list[Any] = [
         _finding(finding, session.finding_window(number, finding))
         for number, finding in session.findings
@@ -436,7 +446,8 @@ def _finding(finding: Finding, window: tuple[int, int] | None) -> Any:
     )
 
 
-def _help() -> Any:
+def help_dialog() -> Any:
+    """Return the list of keys."""
     rows = [html.Div([html.Kbd(keys), html.Span(what)]) for keys, what in KEYS]
     return html.Dialog(
         [
@@ -470,7 +481,7 @@ def sums_text(scope: Scope | Together) -> str:
     return " · ".join(parts)
 
 
-def partition(scope: Together, theme: Theme) -> list[Any]:
+def partition(scope: Together) -> list[Any]:
     """Draw the share of the span in which exactly each set of classes was active, as one bar."""
     span = max(1, scope.span_ns)
     pieces = []
@@ -478,11 +489,11 @@ def partition(scope: Together, theme: Theme) -> list[Any]:
         share = part.ns / span
         name = " + ".join(part.classes) or "idle"
         text = f"{name} {100 * share:.0f} %"
-        label = html.Span(text, style={"color": _ink(part.classes, theme)}, className="label")
+        label = html.Span(text, style={"color": _ink(part.classes)}, className="label")
         pieces.append(
             html.Div(
                 [label] if share > _LETTER_SHARE * len(text) else [],
-                style={"width": f"{100 * share:.4f}%", "background": _paint(part.classes, theme)},
+                style={"width": f"{100 * share:.4f}%", "background": _paint(part.classes)},
                 className="striped" if len(part.classes) > 1 else "",
                 title=f"{name}: {format_ns(part.ns)}, {100 * share:.1f} % of the span",
             )
@@ -490,12 +501,12 @@ def partition(scope: Together, theme: Theme) -> list[Any]:
     return pieces
 
 
-def _ink(classes: Sequence[str], theme: Theme) -> str:
+def _ink(classes: Sequence[str]) -> str:
     """Return the colour of a label: on stripes it has a ground of its own."""
-    return theme.ink_on(classes[0]) if len(classes) == 1 else theme.text
+    return f"var(--ink-{classes[0]})" if len(classes) == 1 else "var(--text)"
 
 
-def parts(scope: Together, theme: Theme) -> list[Any]:
+def parts(scope: Together) -> list[Any]:
     """List the longest parts of a partition, each with its paint: the legend of its bar."""
     span = max(1, scope.span_ns)
     longest = sorted(scope.partition, key=lambda part: -part.ns)
@@ -503,7 +514,7 @@ def parts(scope: Together, theme: Theme) -> list[Any]:
     items = [
         html.Li(
             [
-                html.Span(style={"background": _paint(part.classes, theme)}, className="swatch"),
+                html.Span(style={"background": _paint(part.classes)}, className="swatch"),
                 html.Span(" + ".join(part.classes) or "idle"),
                 html.Span(f"{format_ratio(part.ns / span)} · {format_ns(part.ns)}"),
             ]
@@ -516,9 +527,9 @@ def parts(scope: Together, theme: Theme) -> list[Any]:
     return items
 
 
-def _paint(classes: Sequence[str], theme: Theme) -> str:
+def _paint(classes: Sequence[str]) -> str:
     """Return a CSS background: plain for one class, stripes for several."""
-    colors = [theme.color(name) for name in classes] or [theme.color("range")]
+    colors = [f"var(--fill-{name})" for name in classes or ("range",)]
     if len(colors) == 1:
         return colors[0]
     stops = ", ".join(

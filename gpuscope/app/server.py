@@ -85,7 +85,7 @@ def make_app(session: Session, host: str = "127.0.0.1") -> Dash:
         index_string=_HEAD,
         compress=False,
         external_scripts=["/shared/timeline.js"],
-        external_stylesheets=["/shared/style.css"],
+        external_stylesheets=["/shared/palette.css", "/shared/style.css"],
     )
     app.layout = layout.page(session)
     callbacks.register(app, session)

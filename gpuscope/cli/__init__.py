@@ -29,6 +29,7 @@ COMMANDS = (
     ("compare", "say what changed between two runs, and what is only noise"),
     ("runs", "list the runs of a folder, with what came of them"),
     ("view", "show a trace or a run in the browser"),
+    ("report", "write a report: one HTML file with the timeline, or markdown"),
     ("demo", "show a shipped trace in the browser: no GPU needed"),
     ("info", "say what a trace holds, and whether it can be trusted"),
     ("anonymize", "copy a trace without anything private, to hand it out"),

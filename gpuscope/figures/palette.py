@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuscope.model.classes import CLASSES
+
 _LIGHT = {
     "kernel": "#0061c2",
     "comm": "#b03a02",
@@ -119,3 +121,15 @@ DARK = Theme(
 def theme(name: str | None) -> Theme:
     """Return the theme `name`; the light one for any name but ``dark``."""
     return DARK if name == "dark" else LIGHT
+
+
+def style_sheet() -> str:
+    """Return the colours of the classes as CSS: ``--fill-h2d``, and ``--ink-h2d`` of text on it."""
+    rules = []
+    for each, where in ((LIGHT, ":root"), (DARK, ':root[data-theme="dark"]')):
+        lines = [
+            f"--fill-{name}: {each.color(name)}; --ink-{name}: {each.ink_on(name)};"
+            for name in (*CLASSES, "range")
+        ]
+        rules.append(f"{where} {{ {' '.join(lines)} }}\n")
+    return "".join(rules)

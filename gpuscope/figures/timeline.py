@@ -41,9 +41,8 @@ ASSETS = Path(__file__).parent / "assets"
 
 MOST_MARKS = 4_000
 """Marks of all rows of a view together, but for wide ones."""
-NEAR_MARKS = 400
-"""At most so many intervals of one row are drawn one by one."""
-MAX_COLUMNS = 4_096
+NEAR_ROWS = 10
+"""Fewer rows than these get no more marks each."""
 MAX_RANGE_DEPTH = 5
 """Nesting levels of NVTX ranges that get a row; deeper ones share the last."""
 MAX_RANGE_ROWS = 4
@@ -542,26 +541,33 @@ class Timeline:
         }
 
     def view(
-        self, low_ns: int, high_ns: int, pixels: int, rows: Sequence[int], pattern: str = ""
+        self,
+        low_ns: int,
+        high_ns: int,
+        pixels: int,
+        rows: Sequence[int],
+        pattern: str = "",
+        most: int = MOST_MARKS,
     ) -> dict[str, Any]:
         """Return what to draw of some rows in [low, high) on a screen `pixels` wide, as JSON.
 
-        With `pattern` only what it finds in the names is there; bands and idle time stay.
+        With `pattern` only what it finds in the names is there; bands and idle time stay. About
+        `most` intervals are marks of their own, beside those that are wide on the screen.
 
         Raises
         ------
         re.error
             The pattern is no regular expression.
         """
-        column = max(1, -(-(high_ns - low_ns) // max(1, min(pixels, MAX_COLUMNS))))
+        column = max(1, -(-(high_ns - low_ns) // pixels))
         low = low_ns - low_ns % column
         all_parts = self._matching(pattern) if pattern else self._parts
         rows = [row for row in rows if row in all_parts]
-        most = max(1, min(NEAR_MARKS, MOST_MARKS // max(1, len(rows))))
+        near = max(1, most // max(NEAR_ROWS, len(rows)))
         names: dict[str, int] = {}
         drawn = {}
         for row in rows:
-            seen = view(all_parts[row], low, high_ns, column, most)
+            seen = view(all_parts[row], low, high_ns, column, near)
             name_of = self._namer(row)
             drawn[row] = {
                 "columns": [

@@ -17,6 +17,7 @@ import pytest
 from gpuscope import api, samples
 from gpuscope.app import server
 from gpuscope.app.state import Session
+from gpuscope.cli import main
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -525,6 +526,25 @@ def test_a_million_operations(serve: Callable[[Path], Page], tmp_path: Path) -> 
     assert complaints(page) == []
 
 
+def test_the_report_opens_from_a_file_and_moves(chrome: Chrome, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    assert main(["report", str(samples.path("streams")), "-o", str(path)]) == 0
+    page = Page(chrome, path.as_uri())
+    chrome.get(page.address)
+    page.until(lambda: page.script("return window.gpuscope.page.idle()"))
+    page.keep("report")
+    whole = page.axis()
+    page.press("w")
+    assert page.axis()[1] - page.axis()[0] == pytest.approx((whole[1] - whole[0]) / 2, rel=0.01)
+    chrome.find_elements("css selector", ".card")[1].click()
+    assert page.axis() != whole
+    assert "streamed" in page.names("range")
+    before = page.script("return document.documentElement.dataset.theme")
+    page.press("t")
+    assert page.script("return document.documentElement.dataset.theme") != before
+    assert complaints(page) == []
+
+
 HOSTILE = (
     "<img src=x onerror=\"window.hacked='img'\">",
     "<script>window.hacked='script'</script>",
@@ -559,6 +579,12 @@ def test_names_from_a_trace_do_nothing(serve: Callable[[Path], Page], tmp_path: 
     page.chrome.find_element("css selector", ".card").click()
     page.until(lambda: "Range" in page.text("#scope-title"))
     page.keep("hostile")
+    report = tmp_path / "report.html"
+    assert main(["report", str(path), "-o", str(report)]) == 0
+    assert page.script("return window.hacked") is None
+    page.chrome.get(report.as_uri())
+    page.until(lambda: page.script("return window.gpuscope.page.idle()"))
+    page.keep("hostile-report")
     assert page.script("return window.hacked") is None
     assert page.script("return document.querySelectorAll('img[src=x]').length") == 0
     assert page.script("return document.querySelectorAll('#timeline a').length") == 0

@@ -2,7 +2,7 @@
 (function () {
   "use strict";
 
-  const { element, formatNs, formatAt, ARROWS } = window.gpuscope;
+  const { element, ARROWS } = window.gpuscope;
   const byId = (name) => document.getElementById(name);
 
   async function ask(path, values) {
@@ -176,17 +176,13 @@
       }, 120);
       clearTimeout(late);
       late = setTimeout(() => { if (fill) fill(); }, 250);
-      byId("range").value = String(state.range);
-      const [low, high] = [Math.max(0, state.low), Math.min(meta.end_ns, state.high)];
-      byId("window").textContent = high > low ? `${formatAt(low, high - low)} – ${formatAt(high, high - low)} (${formatNs(high - low)})` : "beside the trace";
     };
     const api = window.gpuscope.timeline(byId("timeline"), meta, source, {
-      changed: (state) => tell(state),
       picked: (mark) => fillDetails(api, mark),
       hovered: ({ row, item }) => ask("/item", { row, item }).then(({ title, facts, why }) => [title, ...facts.map(([name, text]) => `${name}: ${text}`), ...(why ? [why] : [])]),
     });
     window.gpuscope.page = api;
-    read(api);
+    api.listen(tell);
     window.gpuscope.connect(api, {
       csv: () => {
         const { low, high, brush, find } = api.state();
@@ -196,10 +192,7 @@
       link: () => { write(api, device); return navigator.clipboard.writeText(location.href); },
     });
     fill = tables(api);
-    byId("range").addEventListener("change", (event) => {
-      api.state().range = +event.target.value;
-      api.fit();
-    });
+    read(api);
     byId("device").value = String(device);
     byId("device").addEventListener("change", (event) => { device = +event.target.value; tell(api.state()); });
     document.addEventListener("click", (event) => {

@@ -227,8 +227,8 @@
   }
 
   // meta: what Timeline.describe returns. source: {view(request) -> promise of Timeline.view's
-  // answer, whole: true where that answer holds all there is}. hooks: changed(state),
-  // picked(row, item, mark), hovered(row, item, mark) -> promise of lines for the tip.
+  // answer, whole: true where that answer holds all there is}. hooks: picked(mark),
+  // hovered(mark) -> promise of lines for the tip.
   function timeline(root, meta, source, hooks) {
     const { rows, paints } = meta;
     const fitLow = -Math.max(1, Math.round(meta.end_ns * 0.02)), fitHigh = meta.end_ns - fitLow;
@@ -711,8 +711,9 @@
 
     // Moving
 
+    const listeners = [];
     function changed() {
-      if (hooks.changed) hooks.changed(api.state());
+      for (const listener of listeners) listener(state);
     }
 
     function show(low, high, keep) {
@@ -859,6 +860,7 @@
     const api = {
       meta, show, zoom, move, fit, pick, step, svg, png, paint_ms: 0,
       state: () => state,
+      listen: (listener) => listeners.push(listener),
       set(values) { Object.assign(state, values); fillLegend(); arrange(); changed(); },
       arrows(list) { arrows = list; draw(); },
       idle: () => !asked && !next && !drawing && suffices(),
@@ -944,11 +946,20 @@
         document.querySelector(".tl").scrollIntoView({ block: "nearest" });
       }
     });
+    if (!api) return;
+    const { end_ns } = api.meta, range = byId("range");
+    range.addEventListener("change", () => { api.state().range = +range.value; api.fit(); });
+    api.listen((state) => {
+      range.value = String(state.range);
+      const low = Math.max(0, state.low), high = Math.min(end_ns, state.high);
+      byId("window").textContent = high > low ? `${formatAt(low, high - low)} – ${formatAt(high, high - low)} (${formatNs(high - low)})` : "beside the trace";
+    });
     for (const place of document.querySelectorAll("[data-box]")) {
       const name = place.dataset.box;
       const box = element("input", "box", place, { id: name, type: "text", placeholder: place.dataset.hint, "aria-label": place.dataset.label, spellcheck: "false", autocomplete: "off" });
       let waiting = 0;
       box.value = api.state()[name];
+      api.listen((state) => { if (document.activeElement !== box) box.value = state[name]; });
       box.addEventListener("input", () => {
         clearTimeout(waiting);
         const bad = box.value && !pattern(box.value);

@@ -1,0 +1,205 @@
+"""The report: the page as one file, that opens without a server, a network or Dash's scripts.
+
+It is made of the page's own parts, written as HTML. The timeline is drawn by the same script, from
+data that the file holds: of a large trace the shares of narrow columns and the longest operations.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from typing import Any
+
+from dash import html as tags
+
+from gpuscope.app import layout
+from gpuscope.app.data import describe
+from gpuscope.app.state import Session
+from gpuscope.figures.overlap import Together
+from gpuscope.figures.palette import style_sheet
+from gpuscope.figures.timeline import ASSETS, plain
+from gpuscope.units import format_ns, format_ratio
+
+MAX_BYTES = 5_000_000
+"""Size of a report at most: what mail and code reviews take."""
+COLUMN_BYTES = 2_000_000
+"""Shares of columns, in all rows together, of the first attempt."""
+COLUMNS = (512, 65_536)
+"""Columns at least and at most."""
+MARKS = 40_000
+"""Operations, calls and ranges that are drawn one by one, of the first attempt."""
+
+_BOOT = """
+const report = JSON.parse(document.getElementById("data").textContent);
+const source = { whole: true, view: () => Promise.resolve(report.view) };
+const place = document.getElementById("timeline");
+const api = place && window.gpuscope.timeline(place, report.meta, source, {});
+window.gpuscope.page = api;
+window.gpuscope.connect(api, {});
+if (api) api.fit();
+"""
+
+_NAMES = {"className": "class", "htmlFor": "for"}
+_VOID = {"br"}
+_HIDDEN = {"children", "n_clicks", "style", "id"}
+
+
+def to_html(part: Any) -> str:
+    """Write a component of Dash, a text, or a list of either as HTML; all texts are escaped."""
+    if part is None:
+        return ""
+    if isinstance(part, list | tuple):
+        return "".join(to_html(each) for each in part)
+    if isinstance(part, str | int | float):
+        return html.escape(str(part))
+    written = part.to_plotly_json()
+    tag, properties = written["type"].lower(), written["props"]
+    attributes = {"id": properties.get("id")} | {
+        _NAMES.get(name, name): value
+        for name, value in properties.items()
+        if name not in _HIDDEN and value not in (None, False)
+    }
+    style = "; ".join(f"{key}: {value}" for key, value in properties.get("style", {}).items())
+    text = "".join(
+        f' {name}="{html.escape(str(value))}"'
+        for name, value in {**attributes, "style": style}.items()
+        if value
+    )
+    if tag in _VOID:
+        return f"<{tag}{text}>"
+    return f"<{tag}{text}>{to_html(properties.get('children'))}</{tag}>"
+
+
+def write(session: Session) -> str:
+    """Return the report of a session, an HTML document of at most about MAX_BYTES."""
+    budget = 1.0
+    while True:
+        text = _document(session, budget)
+        if len(text.encode()) <= MAX_BYTES or budget < 0.01:
+            return text
+        budget /= 2
+
+
+def _document(session: Session, budget: float) -> str:
+    timeline = session.timeline
+    meta = describe(session)
+    del meta["tables"]  # these stand in the document
+    parts = sum(len(row["paints"]) for row in meta["rows"])
+    columns = int(min(max(budget * COLUMN_BYTES / max(1, parts), COLUMNS[0]), COLUMNS[1]))
+    fit = session.fit()
+    view = timeline.view(
+        fit.low_ns, fit.high_ns, columns, range(len(timeline.rows)), most=int(MARKS * budget)
+    )
+    data = json.dumps({"meta": meta, "view": view}, separators=(",", ":")).replace("<", "\\u003c")
+    scripts = [(ASSETS / "timeline.js").read_text("utf-8"), _BOOT]
+    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    title = html.escape(" + ".join(plain(trace.path, 60) for trace in session.traces))
+    style = style_sheet() + (ASSETS / "style.css").read_text("utf-8")
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        f"style-src 'unsafe-inline'; img-src data: blob:; script-src {hashes}\">"
+        f"<title>{title} · gpuscope</title><style>{style}</style></head><body>"
+        f"{to_html(_page(session))}"
+        f'<script type="application/json" id="data">{data}</script>'
+        f"{''.join(f'<script>{script}</script>' for script in scripts)}</body></html>\n"
+    )
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _page(session: Session) -> Any:
+    if not session.devices:
+        content = [layout.nothing_ran()]
+    else:
+        several = len(session.devices) > 1
+        content = [
+            *layout.notes(session),
+            tags.Div(layout.cards(session), className="cards"),
+            layout.timeline_panel(session, layout.TAKEN),
+            tags.Div(
+                [
+                    tags.Div(
+                        [_together(session, at, several) for at in range(len(session.devices))]
+                    ),
+                    layout.findings_panel(session),
+                ],
+                className="columns",
+            ),
+            _ranges(session),
+        ]
+    return tags.Div(
+        [layout.header(session), tags.Main(content), layout.help_dialog()], className="page"
+    )
+
+
+def _together(session: Session, at: int, several: bool) -> Any:
+    """Return what ran at the same time on a device, over the whole trace."""
+    number, device, entry = session.devices[at]
+    together = Together.of_scope(entry.scope)
+    where = session.timeline.device_label(number, device) if several else "whole trace"
+    return tags.Section(
+        [
+            tags.Div(
+                [
+                    tags.H2("What ran at the same time"),
+                    tags.Span(where, className="where"),
+                ],
+                className="bar-top",
+            ),
+            tags.P(layout.sums_text(entry.scope), className="sums"),
+            tags.Div(layout.partition(together), className="partition"),
+            tags.Ul(layout.parts(together), className="parts"),
+            *_matrix(together),
+        ],
+        className="panel",
+    )
+
+
+def _matrix(scope: Together) -> list[Any]:
+    """Return the overlap of each pair of classes as a table; nothing where there is no pair."""
+    names = [name for name, busy in scope.busy_ns.items() if busy]
+    if len(names) < 2:
+        return []
+    rows = []
+    for a in names:
+        cells = []
+        for b in names:
+            ratio = None if a == b else scope.ratio(a, b)
+            share = "0%" if ratio is None else f"{60 * ratio:.0f}%"
+            time = scope.overlap_ns.get((min(a, b), max(a, b)), 0)
+            big = format_ns(scope.busy_ns[a]) if a == b else format_ratio(ratio)
+            small = "busy" if a == b else format_ns(time) if ratio is not None else ""
+            cells.append(
+                tags.Td(
+                    [tags.B(big), tags.Br(), small],
+                    style={"background": f"color-mix(in srgb, var(--accent) {share}, transparent)"},
+                )
+            )
+        rows.append(tags.Tr([tags.Th(a, scope="row"), *cells]))
+    head = tags.Tr([tags.Th(""), *(tags.Th(name, scope="col") for name in names)])
+    return [tags.Table([tags.Thead(head), tags.Tbody(rows)], className="matrix")]
+
+
+def _ranges(session: Session) -> Any:
+    table = describe(session)["tables"]["ranges"]
+    rows = []
+    for row in table["rows"]:
+        shows: Any = {}
+        if row["window"]:
+            low, high = row["window"]
+            shows = {"data-low": str(low), "data-high": str(high), "data-range": str(row["range"])}
+        rows.append(tags.Tr([tags.Td(text) for text in row["cells"]], **shows))
+    head = tags.Tr([tags.Th(name, scope="col") for name in table["columns"]])
+    return tags.Section(
+        [
+            tags.Div(tags.H2("Ranges"), className="bar-top"),
+            tags.Div(tags.Table([tags.Thead(head), tags.Tbody(rows)]), className="table"),
+        ],
+        className="panel",
+    )

@@ -1,0 +1,47 @@
+"""gpuscope report: a file, or markdown on stdout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuscope import samples
+from gpuscope.cli import main
+
+TRACE = str(samples.path("streams"))
+
+
+def test_html_goes_to_the_file_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report.html"
+    assert main(["report", TRACE, "-o", str(out)]) == 0
+    assert capsys.readouterr() == ("", f"Wrote {out}\n")
+    assert out.read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert main(["report", TRACE, "-o", str(out)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main(["report", TRACE, "-o", str(out), "--force"]) == 0
+
+
+def test_markdown_goes_to_stdout_or_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", TRACE, "--format", "md"]) == 0
+    out = capsys.readouterr().out
+    assert "| streamed | 3 |" in out
+    assert "**default-stream**" in out
+    file = tmp_path / "report.md"
+    assert main(["report", TRACE, "--format", "md", "-o", str(file)]) == 0
+    assert file.read_text("utf-8") == out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [([TRACE], 2, "-o report.html"), (["no-such.sqlite", "-o", "x.html"], 1, "does not exist")],
+)
+def test_what_is_wrong_is_said(
+    arguments: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", *arguments]) == code
+    assert says in capsys.readouterr().err
