@@ -13,12 +13,21 @@ fail() {
   exit 3
 }
 
+# `nsys stats` looks for its modules on the host side, where Debian's package leaves some out.
+add_modules() { # FOLDER
+  local module lib=$1/host-linux-x64/python/lib
+  for module in "$1"/target-linux-x64/python/lib/*.py; do
+    [[ ! -e $module || -e $lib/${module##*/} ]] || cp "$module" "$lib/"
+  done
+}
+
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder=$(realpath -m "${1:-$root/.tools/nsys}")
 nsys=$folder/target-linux-x64/nsys
 stamp=$folder/.complete
 
 if [[ -f $stamp && -x $nsys && ${NSYS_SUITE:-$(<"$stamp")} == "$(<"$stamp")" ]]; then
+  add_modules "$folder"
   echo "$nsys"
   exit 0
 fi
@@ -173,6 +182,8 @@ done | sort -u | tr '\n' ' ')
 [[ -z $absent ]] || fail "nsys $version cannot run here: these libraries are missing: $absent"
 "$new/target-linux-x64/nsys" --version >&2 || fail "nsys $version does not run on this machine."
 
+mkdir -p "$new/host-linux-x64/python/lib"
+add_modules "$new"
 rm -rf "$folder"
 mv "$new" "$folder" || fail "cannot write $folder."
 echo "$suite" >"$stamp"

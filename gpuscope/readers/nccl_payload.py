@@ -2,7 +2,7 @@
 
 Nsight Systems exports them where it is told to (``nsys export --include-blobs=true``), each as a
 header of 32 bytes (domain and schema, each in 8 of which the upper 4 are free, then the sizes of
-the payload and of both together, little endian) and the payload. Where a value lies in it is in
+the payload and of the header, little endian) and the payload. Where a value lies in it is in
 ``NVTX_PAYLOAD_SCHEMA_ENTRIES``, by schema and offset; an offset of NULL is 0.
 """
 

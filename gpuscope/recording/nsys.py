@@ -560,7 +560,8 @@ def export(
         # The folder's name cannot be cut off by nsys, and a half-written file never has the name.
         with tempfile.TemporaryDirectory(prefix=".export-", dir=sqlite_path.parent) as folder:
             made = Path(folder, "trace.sqlite")
-            argv = [str(nsys.path), "export", "-t", "sqlite", "-o", str(made), str(report)]
+            argv = [str(nsys.path), "export", "-t", "sqlite", *_blobs(nsys), "-o", str(made)]
+            argv.append(str(report))
             with display.step("exporting the report"):
                 ended = process.run(argv, on_line=hear, quiet_input=True, grace_s=2.0)
             if ended.interrupted:
@@ -572,6 +573,13 @@ def export(
     except OSError as error:
         msg = f"{sqlite_path} cannot be written: {error.strerror}."
         raise OutputError(msg) from None
+
+
+@functools.lru_cache(maxsize=32)
+def _blobs(nsys: Nsys) -> tuple[str, ...]:
+    """Return the option that exports what NCCL says of its calls, where `nsys` has it."""
+    _, text = process.output([str(nsys.path), "export", "--help"])
+    return ("--include-blobs=true",) if "--include-blobs" in text else ()
 
 
 def report_version(report: Path) -> tuple[int, ...] | None:

@@ -64,6 +64,28 @@ def test_size_and_peer_are_read_by_schema(tmp_path: Path, version: str) -> None:
     assert found == [(1 << 40, 3), (4096, 1), (-1, -1), (-1, -1)]
 
 
+def test_payloads_that_nsys_2025_3_exported(tmp_path: Path) -> None:
+    """NCCL 2.28.9 on one rank: a broadcast of 4 KiB from root 0, and a send of 256 KiB."""
+    head = "0100000000000000{}00000100000000180000000000000020000000000000008B47429044B8708C"
+    with Export(tmp_path / "a.sqlite") as export:
+        export.operation("KERNEL", 100, 200, shortName="ncclDevKernel", correlationId=1)
+        for schema, last in ((16_777_222, "Root"), (16_777_225, "Peer rank")):
+            for index, (kind, name, offset) in enumerate(
+                [(18, "NCCL communicator ID", None), (22, "Message size [bytes]", 8), (5, last, 16)]
+            ):
+                export.add(
+                    "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+                    domainId=1, schemaId=schema, idx=index, type=kind, name=name, offset=offset,
+                )  # fmt: skip
+        broadcast = bytes.fromhex(head.format("06") + "00100000000000000000000000000000")
+        send = bytes.fromhex(head.format("09") + "00000400000000000000000000000000")
+        export.range("ncclBroadcast", 10, 15, domainId=1, binaryData=broadcast)
+        export.range("ncclSend", 20, 25, domainId=1, binaryData=send)
+    ranges = open_trace(tmp_path / "a.sqlite").ranges
+    assert ranges is not None
+    assert (ranges.size_bytes.tolist(), ranges.peer.tolist()) == ([4096, 1 << 18], [0, 0])
+
+
 def test_equal_times_keep_their_order_and_threads_apart(tmp_path: Path) -> None:
     payloads = [blob(EXCHANGE, struct.pack("<Qi4x", size, 0)) for size in (1, 2, 3)]
     found = read(

@@ -28,6 +28,9 @@ args = sys.argv[1:]
 if args == ["--version"]:
     print(f"NVIDIA Nsight Systems version {{VERSION}}-abcdef0")
     sys.exit(0)
+if args == ["export", "--help"]:
+    print("--include-blobs=" if FAULT != "no-blobs" else "--lazy=")
+    sys.exit(0)
 if args == ["profile", "--help"]:
     print(*(f"\\t{{option}}\\n" for option in OPTIONS.split()))
     sys.exit(0)
@@ -38,7 +41,9 @@ if args[0] == "stop":
     sys.exit(0)
 
 if args[0] == "export":
-    out, report = args[4], args[5]
+    out, report = args[args.index("-o") + 1], args[-1]
+    if "--include-blobs=true" in args:
+        pathlib.Path(__file__).with_name("blobs").touch()
     print("Processing 3 events: [==50%]\\rProcessing 3 events: [====100%]")
     if FAULT == "too-old":
         print("Exportation error: Version number is invalid: 2099@1@1@1-0v0")

@@ -345,6 +345,15 @@ def test_export_writes_the_file_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "in").iterdir()] == ["trace.nsys-rep"]
 
 
+@pytest.mark.parametrize(("fault", "asked"), [("", True), ("no-blobs", False)])
+def test_export_asks_for_payloads_where_nsys_has_them(
+    tmp_path: Path, fault: str, asked: bool
+) -> None:
+    export(tmp_path, tmp_path / "t.sqlite", fault)
+
+    assert bool(list(tmp_path.rglob("blobs"))) == asked
+
+
 def test_export_of_a_report_that_is_too_new_names_both_versions(tmp_path: Path) -> None:
     report = make_report(tmp_path, "2099@1@1@1")
 
