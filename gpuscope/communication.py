@@ -137,10 +137,9 @@ def _described(trace: Trace, ranks: Sequence[_Rank], reason: str | None) -> Exch
     """Return what one trace alone says of its communication kernels."""
     ops = _operations(trace)
     rows = np.concatenate([rank.rows for rank in ranks])
-    calls, size, peer = (np.full(len(ops), UNKNOWN, np.int64) for _ in range(3))
     texts, *columns = _asked_for(trace, rows)
-    for whole, part in zip((calls, size, peer), columns, strict=True):
-        whole[rows] = part
+    calls, size, peer = (_of_all(ops, rows, column) for column in columns)
+    nothing: Int64 = np.broadcast_to(np.int64(UNKNOWN), len(ops))
     return Exchange(
         calls=calls.astype(np.int32),
         call_texts=texts,
@@ -148,13 +147,22 @@ def _described(trace: Trace, ranks: Sequence[_Rank], reason: str | None) -> Exch
         peer=peer.astype(np.int32),
         transfer_ns=_estimates(trace, ranks, calls, size),
         estimated=True,
-        late=np.full(len(ops), UNKNOWN, np.int32),
-        late_ns=np.full(len(ops), UNKNOWN, np.int64),
+        late=np.broadcast_to(np.int32(UNKNOWN), len(ops)),
+        late_ns=nothing,
         ranks=(),
         rank_numbers=(),
         clocks={},
         reason=reason,
     )
+
+
+def _of_all(ops: Operations, rows: Int64, values: Int64) -> Int64:
+    """Return a value for each operation, that of `rows`; where none is known it takes no memory."""
+    if (values == UNKNOWN).all():
+        return np.broadcast_to(np.int64(UNKNOWN), len(ops))
+    whole = np.full(len(ops), UNKNOWN, np.int64)
+    whole[rows] = values
+    return whole
 
 
 def _estimates(trace: Trace, ranks: Sequence[_Rank], calls: Int64, size: Int64) -> Int64:
