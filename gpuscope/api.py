@@ -69,6 +69,12 @@ def find_trace(path: Path) -> Path:
     raise TraceError(msg)
 
 
+def shown_name(path: Path) -> str:
+    """Return what people call a trace: the run folder that it lies in, else its file's name."""
+    in_run = path.name in RUN_TRACES and path.parent.name
+    return path.parent.name if in_run else path.name
+
+
 def open_trace(
     path: Path,
     rules: Sequence[ClassRule] = (),

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuscope import api
 from gpuscope.analysis import Options, RatioLimits
+from gpuscope.figures.compare import Alignment
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import Timeline
 from gpuscope.model.result import Analysis, DeviceResult, Finding, RangeResult, Scope
@@ -78,6 +79,8 @@ class Session:
         The ratio limits of each.
     progress
         Told how far the work is.
+    alignment
+        The clock of traces of different runs.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Session:
         traces: Sequence[Trace],
         limits: Sequence[RatioLimits] = (),
         progress: Progress = silent,
+        alignment: Alignment | None = None,
     ) -> None:
         self.traces = tuple(traces)
         limits = limits or [{}] * len(traces)
@@ -92,7 +96,9 @@ class Session:
         self.analyses: tuple[Analysis, ...] = api.analyze_together(
             traces, options, progress=progress
         ).traces
-        self.timeline = Timeline(traces, progress)
+        self.alignment = alignment
+        shifts_ns = None if alignment is None else alignment.shifts_ns
+        self.timeline = Timeline(traces, progress, shifts_ns)
         self._device = [
             {
                 (trace.processes[device.process].pid, device.number): index

@@ -7,6 +7,7 @@ For example:
   gpuscope compare a1.sqlite a2.sqlite a3.sqlite --with b1.sqlite b2.sqlite b3.sqlite
   gpuscope compare runs/before runs/after           folders that hold repetitions of a run each
   gpuscope compare before.sqlite after.sqlite --path 'train/step'
+  gpuscope compare last~1 last --view --align 'train/step'    both timelines on one clock
 
 Ranges are matched by path, operations by name and occurrence. Every figure is the median over the
 instances; its difference is given with a 95 % interval, and called noise where the spread of the
@@ -19,9 +20,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import stdout_console, trace_path
+from gpuscope.cli._options import add_page_options, say, stdout_console, trace_path
 from gpuscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuscope.model.comparison import Comparison
+    from gpuscope.progress import Progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CLASS=REGEX",
         help="put kernels whose base name matches into a class, such as comm=halo_.* (repeatable)",
     )
+    page = parser.add_argument_group("both timelines on one page")
+    page.add_argument("--view", action="store_true", help="open the page afterwards")
+    page.add_argument(
+        "--align",
+        metavar="A/B",
+        help="put the first instances of this range, a path or glob, at one time (default: the "
+        "first range that changed, else the first operations); with repetitions, of the first",
+    )
+    add_page_options(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="every figure, exact, as JSON")
     form.add_argument("--markdown", action="store_true", help="tables for a pull request")
@@ -66,6 +82,9 @@ def run(args: argparse.Namespace) -> int:
             msg = "give two traces, or the repetitions after the change behind --with."
             raise UsageError(msg)
         before, after = before[:1], before[1:]
+    if args.align and not args.view:
+        msg = "--align is for the page: give --view too."
+        raise UsageError(msg)
     from gpuscope import api
     from gpuscope.model import codec
     from gpuscope.model.classes import user_rules
@@ -78,4 +97,33 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(compare.to_markdown(comparison))
     else:
         compare.render_comparison(comparison, stdout_console())
+    if args.view:
+        _view(args, comparison)
     return 0
+
+
+def _view(args: argparse.Namespace, comparison: Comparison) -> None:
+    """Serve the page of the first run of each side until Ctrl-C."""
+    from gpuscope import api
+    from gpuscope.app import state
+    from gpuscope.app.server import serve
+    from gpuscope.figures.compare import align, labelled
+
+    paths = [Path(side[0]) for side in (comparison.before, comparison.after)]
+    at = args.align or comparison.first_changed
+
+    def load(progress: Progress) -> state.Session:
+        traces = [
+            labelled(api.open_trace(path, progress=progress), side, api.shown_name(path))
+            for side, path in zip(("before", "after"), paths, strict=True)
+        ]
+        return state.Session(traces, progress=progress, alignment=align(traces, at))
+
+    serve(
+        load,
+        what=" and ".join(map(str, paths)),
+        host=args.host,
+        port=args.port,
+        browser=not args.no_browser,
+        say=say,
+    )

@@ -149,10 +149,17 @@ def clock_shifts(traces: Sequence[Trace]) -> list[int]:
 class Timeline:
     """Traces laid out in rows, ready for any view.
 
-    A device without operations has no row.
+    A device without operations has no row. `shifts_ns` puts the traces on another clock than that
+    of :func:`clock_shifts`.
     """
 
-    def __init__(self, traces: Sequence[Trace], progress: Progress = silent) -> None:
+    def __init__(
+        self,
+        traces: Sequence[Trace],
+        progress: Progress = silent,
+        shifts_ns: Sequence[int] | None = None,
+    ) -> None:
+        shifts = clock_shifts(traces) if shifts_ns is None else shifts_ns
         self.placed = [
             Placed(
                 trace,
@@ -161,7 +168,7 @@ class Timeline:
                 project_ranges(trace),
                 trace.operations if trace.operations is not None else Operations.empty(),
             )
-            for trace, shift in zip(traces, clock_shifts(traces), strict=True)
+            for trace, shift in zip(traces, shifts, strict=True)
         ]
         self.rows: list[Row] = []
         self.sets: list[tuple[str, ...]] = []

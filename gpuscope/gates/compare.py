@@ -151,7 +151,7 @@ def compare(
 
 
 def _outcome(scopes: Sequence[ScopeChange], causes: Sequence[CauseChange]) -> str:
-    found = {change.outcome for scope in scopes for change in changes_of(scope)}
+    found = {change.outcome for scope in scopes for change in scope.changes}
     appeared = any(scope.state != "both" for scope in scopes) or any(
         operation.state != "both" for scope in scopes for operation in scope.operations
     )
@@ -160,15 +160,6 @@ def _outcome(scopes: Sequence[ScopeChange], causes: Sequence[CauseChange]) -> st
     if UNCLEAR in found:
         return UNCLEAR
     return NOISE if found - {SAME} else "identical"
-
-
-def changes_of(scope: ScopeChange) -> Iterator[Change]:
-    """Yield the changes of a scope's figures, then those of its operations."""
-    yield from scope.figures
-    for operation in scope.operations:
-        for change in (operation.count, operation.duration, operation.start):
-            if change is not None:
-                yield change
 
 
 def _notes(

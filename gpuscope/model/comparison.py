@@ -79,6 +79,22 @@ class ScopeChange:
     figures: tuple[Change, ...]
     operations: tuple[OperationChange, ...]
 
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes of the figures, then those of the operations."""
+        of_operations = (
+            change
+            for each in self.operations
+            for change in (each.count, each.duration, each.start)
+            if change is not None
+        )
+        return (*self.figures, *of_operations)
+
+    @property
+    def changed(self) -> bool:
+        """Whether both sides have it, and something in it changed beyond noise."""
+        return self.state == "both" and any(change.outcome in REAL for change in self.changes)
+
 
 @dataclass(frozen=True, slots=True)
 class CauseChange:
@@ -109,3 +125,8 @@ class Comparison:
     causes: tuple[CauseChange, ...]
     notes: tuple[str, ...]
     schema_version: int = field(default=SCHEMA_VERSION)
+
+    @property
+    def first_changed(self) -> str | None:
+        """Path of the first range that both sides have and that changed."""
+        return next((scope.path for scope in self.scopes if scope.path and scope.changed), None)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -11,6 +16,7 @@ import pytest
 from gpuscope import samples
 from gpuscope.cli import main
 
+ROOT = Path(__file__).parents[2]
 GOOD, BAD = str(samples.path("pinned")), str(samples.path("default"))
 
 
@@ -92,6 +98,27 @@ def test_last_and_the_one_before(
     capsys.readouterr()
     assert main(["compare", "last~2", "last"]) == 1
     assert "last~2 is not there: runs holds 2 runs" in capsys.readouterr().err
+
+
+def test_both_timelines_on_one_page() -> None:
+    command = [sys.executable, "-m", "gpuscope", "compare", GOOD, BAD, "--view", "--no-browser"]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as served:
+        assert served.stderr is not None
+        address = re.search(r"http://127\.0\.0\.1:\d+/", served.stderr.readline())
+        assert address is not None
+        with urllib.request.urlopen(address[0]) as page:
+            assert page.status == 200
+        served.send_signal(signal.SIGINT)
+        out, _ = served.communicate(timeout=30)
+    assert served.returncode == 0
+    assert out.splitlines()[-1] == "changed"
+
+
+def test_align_needs_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", GOOD, BAD, "--align", "good"]) == 2
+    assert "give --view too" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("traces", [[GOOD], [GOOD, BAD, GOOD]])
