@@ -105,8 +105,15 @@ def _no_browser() -> str | None:
     return _not_importable("selenium")
 
 
+@functools.cache
 def _no_mpi() -> str | None:
-    return _not_importable("mpi4py") if shutil.which("mpirun") else "mpirun is missing"
+    if not shutil.which("mpirun"):
+        return "mpirun is missing: apt-get install openmpi-bin"
+    tried = subprocess.run(["mpirun", "-n", "1", "true"], capture_output=True, text=True)
+    if tried.returncode != 0:
+        # Open MPI wants OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 from root.
+        return f"mpirun starts no program here: {' '.join(tried.stderr.split())[:200]}"
+    return _not_importable("mpi4py")
 
 
 def _not_importable(package: str) -> str | None:

@@ -146,6 +146,8 @@ MPI = tuple(
         "MPI_OTHER_EVENTS",
     )
 )
+MPI_DOMAIN, MPI_CALL_PREFIX = "MPI", "MPI_"
+"""Where versions without these tables (2022.4) record MPI calls: as ranges of a domain."""
 PROFILER_OVERHEAD = TableSpec(("PROFILER_OVERHEAD",), _columns("start", "end"), timed=False)
 MPI_RANKS = TableSpec(("MPI_RANKS",), _columns("globalTid", "rank"), timed=False)
 _OWNER = _columns(hwId=-1, vmId=-1)

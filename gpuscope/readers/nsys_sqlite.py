@@ -282,10 +282,16 @@ class _Assembly:
             operations, configs = self._operations(tables, with_launches=not all_recorded)
         if all_recorded and self._kernels_damaged():
             return _Assembly(self.database, self.rules, self.progress).trace(tables | {"api"})
-        ranges = self._ranges() if "ranges" in tables else None
+        mpi_in_ranges = not any(map(self.database.find, schema.MPI))
+        ranges_needed = "ranges" in tables or ("mpi" in tables and mpi_in_ranges)
+        ranges = self._ranges() if ranges_needed else None
         if operations is not None and api is not None and ranges is not None:
             _mark_nccl_copies(operations, api, ranges, self.strings.texts)
         mpi = self._mpi() if "mpi" in tables else None
+        if mpi_in_ranges and ranges is not None:
+            ranges, found = self._mpi_apart(ranges)
+            mpi = found if "mpi" in tables else None
+            ranges = ranges if "ranges" in tables else None
         syncs = self._syncs() if "syncs" in tables else None
         event_records = self._event_records() if "event_records" in tables else None
         environment = self._environment()
@@ -711,6 +717,31 @@ class _Assembly:
                 communicator=raw["commHandle"],
             )
         )
+
+    def _mpi_apart(self, ranges: Ranges) -> tuple[Ranges, MpiCalls | None]:
+        """Tell MPI calls that were recorded as ranges of a domain from the program's ranges."""
+        texts = self.strings.texts
+        domain = np.array([text == schema.MPI_DOMAIN for text in texts], np.bool_)
+        call = np.array([text.startswith(schema.MPI_CALL_PREFIX) for text in texts], np.bool_)
+        of_mpi = ranges.domain >= 0
+        of_mpi[of_mpi] = domain[ranges.domain[of_mpi]] & call[ranges.name[of_mpi]]
+        if not of_mpi.any():
+            return ranges, None
+        ended = ranges.end_ns >= 0
+        self.database.count_damage("MPI calls", "never ended", int((of_mpi & ~ended).sum()))
+        calls = ranges.take(of_mpi & ended)
+        unknown = np.full(len(calls), -1, np.int64)
+        mpi = MpiCalls(
+            start_ns=calls.start_ns,
+            end_ns=calls.end_ns,
+            process=calls.process,
+            thread=calls.thread,
+            name=calls.name,
+            size_bytes=unknown,
+            peer=unknown.astype(np.int32),
+            communicator=unknown,
+        )
+        return ranges.take(~of_mpi), mpi
 
     def _syncs(self) -> SyncRecords | None:
         raw = self._fetch(schema.SYNCHRONIZATION)
