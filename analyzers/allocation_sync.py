@@ -53,6 +53,8 @@ def _drained(case: Case, rows: Int64) -> Int64:
     least = api.start_ns[rows] + (MIN_DRAINING_SHARE * took).astype(np.int64)
     for device in np.unique(ops.device).tolist():
         mine = np.flatnonzero((ops.device == device) & (waits.call_start_ns >= 0))
+        if not len(mine):
+            continue
         mine = mine[np.argsort(waits.call_start_ns[mine], kind="stable")]
         reach = np.maximum.accumulate(ops.end_ns[mine])
         at = np.searchsorted(waits.call_start_ns[mine], api.start_ns[rows]) - 1

@@ -116,12 +116,10 @@ def find_export(path: Path) -> Path:
         return path
     from gpuscope.recording import nsys
 
+    if not nsys.is_report(path):
+        return path  # reading it says what it is; some name any trace .nsys-rep
     target = cache.export_path(path)
     if not target.exists():
-        if nsys.is_text(path):
-            what = "text" if path.stat().st_size else "empty"
-            msg = f"{path} is no report of Nsight Systems: it is {what}."
-            raise TraceError(msg)
         nsys.export(path, target)
     cache.use(target)
     return target

@@ -13,6 +13,15 @@ _TIME_STEPS = ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "µs"))
 _BYTE_STEPS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
+def printable(text: str, length: int | None = 500) -> str:
+    """Make a text that others wrote safe to show: one line, at most `length` long.
+
+    A terminal obeys the escape sequences in a name; what is no printable character becomes ``�``.
+    """
+    clean = "".join(char if char.isprintable() else "�" for char in text[:length])
+    return clean if length is None or len(text) <= length else f"{clean[: length - 1]}…"
+
+
 def format_ns(time_ns: float | None) -> str:
     """Format a time with three digits: ``format_ns(1_234_567) == "1.23 ms"``."""
     if time_ns is None:

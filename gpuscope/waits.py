@@ -287,6 +287,8 @@ class _Events:
 
         # When was the event reached: the end of what its stream had been given before the record.
         launched = np.flatnonzero(call_start >= 0)
+        if not len(launched):
+            return
         launched = launched[np.lexsort((call_start[launched], ops.stream[launched]))]
         stream = ops.stream[launched]
         position, reach = _running_max(stream, ops.end_ns[launched])
@@ -345,6 +347,8 @@ def event_links(trace: Trace, ops: Operations, call: str) -> EventLinks:
     syncs = syncs.take((syncs.launch >= 0) & (syncs.event >= 0))
     syncs = syncs.take(is_wait[syncs.launch])
     records = records.take((records.launch >= 0) & (records.stream >= 0))
+    if not len(records):
+        return EventLinks(empty, empty, empty, empty, np.flatnonzero(is_wait))
     streams = streams_with_work(trace, ops)
     record_at = trace.api.start_ns[records.launch]
     wait_at = trace.api.start_ns[syncs.launch]

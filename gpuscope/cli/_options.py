@@ -73,8 +73,10 @@ def say(text: str) -> None:
 
 
 def clean(text: str) -> str:
-    """Make a text safe for a terminal: a file may be called anything."""
-    return "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
+    """Make a text safe for a terminal: a file may be called anything, with ends of lines, too."""
+    from gpuscope.units import printable
+
+    return "\n  ".join(printable(line, None) for line in text.split("\n"))
 
 
 def trace_path(text: str) -> Path:

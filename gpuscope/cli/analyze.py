@@ -225,7 +225,7 @@ def _show_classes(trace: Trace, rules: Sequence[ClassRule]) -> None:
     import numpy as np
 
     from gpuscope.model.classes import CLASSES, built_in_rules, rule_for
-    from gpuscope.report.text import printable
+    from gpuscope.units import printable
 
     every = (*rules, *built_in_rules())
     kernels = trace.rows_of("kernel", "comm", "fused", "gate")

@@ -117,8 +117,7 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "bold yellow"), "unknown": ("
 def _print(content: dict[str, Any], console: Console) -> None:
     from rich.markup import escape
 
-    from gpuscope.report.text import printable
-    from gpuscope.units import format_bytes, format_ns
+    from gpuscope.units import format_bytes, format_ns, printable
 
     def line(name: str, text: str) -> None:
         console.print(f"  [bold]{name:<11}[/bold] {escape(printable(text))}")

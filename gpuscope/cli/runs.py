@@ -91,8 +91,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from gpuscope.report.text import printable
-    from gpuscope.units import format_ns
+    from gpuscope.units import format_ns, printable
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("", "what", "outcome", "untraced medians", "written (UTC)", "folder"):

@@ -30,6 +30,7 @@ from gpuscope.model.tables import Operations
 from gpuscope.model.trace import Trace
 from gpuscope.progress import Progress, silent
 from gpuscope.scopes import ProjectedRanges, nesting, project_ranges
+from gpuscope.units import printable
 from gpuscope.waits import REASONS, call_name
 
 Int64 = npt.NDArray[np.int64]
@@ -84,8 +85,7 @@ class Row:
 
 def plain(text: str, length: int = 120) -> str:
     """Make a name from a trace fit for a text node: one line of printable characters."""
-    clean = "".join(char if char.isprintable() else "�" for char in text[: 4 * length])
-    return clean if len(text) <= length else clean[: length - 1] + "…"
+    return printable(text, length)
 
 
 def spread(start_ns: Int64, end_ns: Int64, most: int) -> tuple[Int64, int]:

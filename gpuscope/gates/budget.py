@@ -19,7 +19,7 @@ from gpuscope.gates.verify import CAUSES, verify
 from gpuscope.measures import MAD_SCALE
 from gpuscope.model.result import PairFigures, RangeResult, Scope
 from gpuscope.model.trace import Trace
-from gpuscope.units import NS_PER_S
+from gpuscope.units import NS_PER_S, printable
 from gpuscope.verdicts import MATERIAL_SHARE
 
 SCHEMA_VERSION = 1
@@ -249,7 +249,7 @@ def _text(
     blocks: Sequence[tuple[str, Sequence[str]]], runs: Sequence[Trace], attribute: str | None
 ) -> str:
     lines = [
-        f"# Proposed from {_comment(', '.join(run.path for run in runs))}. Ratios are at least",
+        f"# Proposed from {printable(', '.join(run.path for run in runs))}. Ratios are at least",
         f"# {100 * RATIO_MARGIN:g} points below what was measured, times {TIME_MARGIN:.0%} above, "
         "more where instances scatter.",
         f"schema_version = {SCHEMA_VERSION}",
@@ -258,13 +258,9 @@ def _text(
         lines.append(f'attribute = "{attribute}"')
     lines.append("expect = [")
     for name, expectations in blocks:
-        lines.append(f"  # {_comment(name)}")
+        lines.append(f"  # {printable(name)}")
         lines += [f"  {_toml_string(each)}," for each in expectations]
     return "\n".join([*lines, "]", ""])
-
-
-def _comment(text: str) -> str:
-    return "".join(char if char.isprintable() else "�" for char in text)
 
 
 def _toml_string(text: str) -> str:

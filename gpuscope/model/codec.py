@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _T = TypeVar("_T")
+_UNPRINTABLE = re.compile(r"[\x7f-\xa0\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""What JSON allows in a text as it is though a terminal may obey it."""
 _OPTIONAL_KEYS = ("per_instance",)
 
 
@@ -74,7 +77,11 @@ def _value(hint: Any, data: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """Return the JSON text of a result: two-space indented, UTF-8, ends with a newline."""
+    """Return the JSON text of a result: two-space indented, UTF-8, ends with a newline.
+
+    What is no printable character is escaped.
+    """
     text = json.dumps(to_jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
+    text = _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     # The name of a file need not be UTF-8: Python holds such bytes as lone surrogates.
     return text.encode("utf-8", "replace").decode("utf-8") + "\n"

@@ -85,10 +85,12 @@ class Database:
             )
             self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
             listed = self._connection.execute(
-                "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"
+                "SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')"
             ).fetchall()
-            self.tables = frozenset(str(name) for name, _ in listed)
-            self._views = frozenset(str(name) for name, kind in listed if kind == "view")
+            self.tables = frozenset(str(name) for name, *_ in listed)
+            self._views = frozenset(str(name) for name, kind, _ in listed if kind == "view")
+            # The compiled reader panics, and prints so, on a declaration that is no UTF-8.
+            self._undeclared = frozenset(str(name) for name, _, sql in listed if "�" in str(sql))
             self._exit = self._exit.pop_all()
         return self
 
@@ -260,6 +262,8 @@ class Database:
         it would create a missing file and retry a locked one. What it cannot read as integers is
         left to the careful path.
         """
+        if reading.table in self._undeclared:
+            return None
         try:
             import connectorx
         except ImportError:

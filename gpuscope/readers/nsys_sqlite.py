@@ -171,7 +171,8 @@ def _versions(database: Database) -> dict[str, str]:
         str(record["name"]): str(record["value"])
         for table in METADATA
         for record in database.records(table, "name", "value")
-        if record.get("name") in schema.VERSION_NAMES and record.get("value") is not None
+        if record.get("name") in schema.VERSION_NAMES
+        and re.fullmatch(schema.VERSION_PATTERN, str(record.get("value")))
     }
 
 

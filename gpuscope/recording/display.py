@@ -11,6 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from gpuscope.units import printable
+
 
 class Display:
     """Talk on stderr: nothing written here is the product of a command.
@@ -55,7 +57,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """Say a sentence of gpuscope's own."""
-        self.console.print(f"gpuscope: {text}", markup=False)
+        self.console.print(f"gpuscope: {printable(text, None)}", markup=False)
 
     def say_wrote(self, path: Path) -> None:
         """Say where the files of a run are."""

@@ -65,6 +65,7 @@ LIBRARY_PACKAGES = {
 
 _VERSION = re.compile(r"version (\d+(?:\.\d+)+)")
 _BUILD = re.compile(r"-\d*(\d{8})v\d")
+_REPORT = re.compile(rb"NVIDIA [\w ]{1,40}Report ")
 _REPORT_VERSION = re.compile(rb"Report (20\d\d)@(\d+)@(\d+)(?:@(\d+))?")
 _REPORT_BUILD = re.compile(rb"Report (\d{8})\D")
 _OPTION = re.compile(r"--[a-z][a-z0-9-]+")
@@ -582,6 +583,11 @@ def _blobs(nsys: Nsys) -> tuple[str, ...]:
     return ("--include-blobs=true",) if "--include-blobs" in text else ()
 
 
+def is_report(path: Path) -> bool:
+    """Whether the file begins as the reports of Nsight Systems do."""
+    return _REPORT.match(_head(path)) is not None
+
+
 def report_version(report: Path) -> tuple[int, ...] | None:
     """Read from a report's head which Nsight Systems wrote it; None when it does not say.
 
@@ -595,14 +601,6 @@ def report_build(report: Path) -> int | None:
     """Read from a report's head the build of the Nsight Systems that wrote it; None without one."""
     found = _REPORT_BUILD.search(_head(report))
     return int(found[1]) if found else None
-
-
-def is_text(report: Path) -> bool:
-    """Whether a file that should be a report is empty, or text of something else."""
-    head = _head(report)
-    return report_version(report) is None and all(
-        byte in b"\t\n\r" or 32 <= byte < 127 for byte in head
-    )
 
 
 def _head(report: Path) -> bytes:

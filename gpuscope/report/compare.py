@@ -20,8 +20,7 @@ from gpuscope.model.comparison import (
 )
 from gpuscope.report.rows import WHOLE_TRACE
 from gpuscope.report.table import escaped
-from gpuscope.report.text import printable
-from gpuscope.units import format_ns, format_ratio
+from gpuscope.units import format_ns, format_ratio, printable
 
 if TYPE_CHECKING:
     from rich.console import Console

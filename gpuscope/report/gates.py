@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from gpuscope.model.gates import GateRow, Verification
 from gpuscope.report.table import escaped
-from gpuscope.report.text import printable
+from gpuscope.units import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

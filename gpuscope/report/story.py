@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from gpuscope.report.text import printable
 from gpuscope.story import Explanation, OperationStory, RangeStory, ReasonCost, Step
-from gpuscope.units import format_bytes, format_ns
+from gpuscope.units import format_bytes, format_ns, printable
 
 WIDTH = 60
 """Characters of a line of time."""

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 
 from gpuscope.model.result import Analysis
 from gpuscope.report.rows import PAIR_COLUMNS, ScopeRow, pair_rows, scope_rows, top_rows
-from gpuscope.units import format_bytes, format_ns, format_ratio
+from gpuscope.units import format_bytes, format_ns, format_ratio, printable
+
+_LONGEST_TEXT = 1_000
+"""Longer texts are cut in markdown: a C++ name can have a megabyte."""
+
+_LONGEST_CELL = 32_000
+"""The same in CSV: spreadsheets hold 32,767 characters in a cell."""
 
 
 def to_csv(analyses: Sequence[Analysis], top: int | None = None) -> str:
@@ -17,7 +23,8 @@ def to_csv(analyses: Sequence[Analysis], top: int | None = None) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(PAIR_COLUMNS)
     for analysis in analyses:
-        writer.writerows(pair_rows(analysis, top_rows(scope_rows(analysis), top)))
+        for row in pair_rows(analysis, top_rows(scope_rows(analysis), top)):
+            writer.writerow([printable(v, _LONGEST_CELL) if isinstance(v, str) else v for v in row])
     return text.getvalue()
 
 
@@ -70,7 +77,7 @@ def _markdown_rows(row: ScopeRow) -> list[str]:
 
 def escaped(text: str) -> str:
     """Make a text safe in markdown: a name from a trace is no markup."""
-    clean = "".join(char if char.isprintable() else "�" for char in text)
+    clean = printable(text, _LONGEST_TEXT)
     for char in "\\`*_|<>[]":
         clean = clean.replace(char, f"\\{char}")
     return clean

@@ -24,7 +24,7 @@ from gpuscope.report.rows import (
     stretch_ratios,
     top_rows,
 )
-from gpuscope.units import format_bytes, format_ns, format_rate, format_ratio
+from gpuscope.units import format_bytes, format_ns, format_rate, format_ratio, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,12 +49,6 @@ _STREAMS = 4
 """How many streams the line of the streams names."""
 _NAME_WIDTH = 40
 _BAR_WIDTH = 20
-
-
-def printable(text: str, width: int = 500) -> str:
-    """Make a name from a trace safe to print: no control characters, at most `width` long."""
-    clean = "".join(char if char.isprintable() else "�" for char in text[: 4 * width])
-    return clean if len(clean) <= width else clean[: width - 1] + "…"
 
 
 def render_analysis(analysis: Analysis, console: Console, top: int | None = None) -> None:

@@ -77,22 +77,6 @@ def test_seconds_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"{text!r} is no number of seconds above 0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("text", "what"), [("", "empty"), ("hello\n", "text")])
-def test_a_report_that_is_none_is_told_before_nsys_is_looked_for(
-    text: str,
-    what: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("NSYS", "/nonexistent")
-    file = tmp_path / "x.nsys-rep"
-    file.write_text(text)
-
-    assert main(["analyze", str(file)]) == 1
-    assert f"is no report of Nsight Systems: it is {what}" in capsys.readouterr().err
-
-
 def test_control_characters_of_a_file_name_stay_off_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope import api
+from gpuscope.analyzers import ANALYZERS
 from gpuscope.model.tables import PUSH_POP, START_END
 from gpuscope.model.trace import Trace
 from gpuscope.recording import nsys as nsight
@@ -139,7 +140,7 @@ def test_a_recorded_rank_reads_as_the_program_ran(
 
 def test_mpi_calls_among_the_ranges_are_read_alone_too() -> None:
     path = EXPORTS / "mpi_2022.4_r0.sqlite"
-    mpi_blocking = [one for one in api.ANALYZERS if one.name == "mpi-blocking"]
+    mpi_blocking = [one for one in ANALYZERS if one.name == "mpi-blocking"]
     trace = api.open_trace(path, analyzers=mpi_blocking)
     assert trace.mpi is not None
     assert len(trace.mpi) == len(CALLS)

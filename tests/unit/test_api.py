@@ -159,7 +159,7 @@ def test_a_report_without_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(nsys, "find", missing)
     report = tmp_path / "a.nsys-rep"
-    report.write_bytes(b"report\0")
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 2025@3@2-1v0.")
     with pytest.raises(MissingError):
         api.open_trace(report)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.nsys-rep"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
+import json
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -14,12 +17,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from gpuscope import api, samples
 from gpuscope.analysis import Options
 from gpuscope.cli import main
 from gpuscope.errors import GpuscopeError, TraceError
-from gpuscope.readers import open_trace
+from gpuscope.model import codec
+from gpuscope.readers import database, nsys_sqlite, open_trace
+from gpuscope.readers.anonymize import anonymize
+from gpuscope.report.text import render_analysis
 
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 
@@ -62,6 +69,9 @@ def make_nvprof(path: Path) -> None:
         ("trace.json", lambda path: path.write_text('{"traceEvents": []}'), "it is JSON"),
         ("other.db", make_other_database, "no export of Nsight Systems"),
         ("old.nvvp", make_nvprof, "written by nvprof"),
+        ("renamed.nsys-rep", make_nvprof, "written by nvprof"),
+        ("text.nsys-rep", lambda path: path.write_text("hello, I am no trace"), "is not a trace"),
+        ("empty.nsys-rep", lambda path: path.touch(), "is empty"),
     ],
 )
 def test_what_is_no_trace_is_said(
@@ -70,7 +80,9 @@ def test_what_is_no_trace_is_said(
     says: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("NSYS", str(tmp_path / "no-nsys"))  # none is needed to tell
     path = tmp_path / name
     make(path)
     assert main(["analyze", str(path)]) == 1
@@ -148,6 +160,20 @@ def test_a_symbolic_link_is_followed(copy: Path) -> None:
     assert open_trace(link).duration_ns == 84099822
 
 
+def test_a_declaration_that_is_no_text_makes_nothing_print(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The compiled reader would panic on it, and print a backtrace."""
+    data, changed = re.subn(rb"(?<=INTEG)ER(?=\s+NOT NULL,)", b"\xff\xfe", copy.read_bytes())
+    assert changed
+    copy.write_bytes(data)
+    monkeypatch.setattr(database, "_LARGE_ROWS", 1)
+    trace = open_trace(copy)
+    assert trace.operations is not None
+    assert len(trace.operations) == 75
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_locked_trace_is_said(copy: Path) -> None:
     writer = sqlite3.connect(copy, isolation_level=None)
     writer.execute("BEGIN EXCLUSIVE")
@@ -197,89 +223,108 @@ def test_a_copy_that_moved_is_seen(copy: Path) -> None:
     assert api.analyze([copy]).traces[0].devices[0].scope != first
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RICH = samples.path("jacobi_nccl_r0")
+"""The trace with most tables: MPI, NCCL's payloads, events."""
+
+
+@FUZZ
 @given(
+    st.sampled_from(["pinned", "jacobi_nccl_r0"]),
     st.lists(
-        st.tuples(st.integers(0, 237_567), st.binary(min_size=1, max_size=64)),
+        st.tuples(st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=64)),
         min_size=1,
         max_size=8,
-    )
+    ),
+    st.booleans(),
 )
 def test_flipped_bytes_give_a_trace_or_a_sentence(
-    tmp_path_factory: pytest.TempPathFactory, flips: list[tuple[int, bytes]]
+    tmp_path_factory: pytest.TempPathFactory,
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+    flips: list[tuple[float, bytes]],
+    compiled: bool,
 ) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "trace.sqlite"
-    data = bytearray(samples.path("pinned").read_bytes())
-    for at, value in flips:
+    data = bytearray(samples.path(name).read_bytes())
+    for where, value in flips:
+        at = int(where * len(data))
         data[at : at + len(value)] = value
     path.write_bytes(data)
-    # Any other error than one of ours fails the test.
+    look_at_all(path, compiled=compiled)
+    assert capfd.readouterr() == ("", "")
+
+
+def look_at_all(path: Path, *, compiled: bool) -> None:
+    """Do what the commands do: any other error than one of ours fails the test."""
+    with contextlib.suppress(GpuscopeError), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "_LARGE_ROWS", 1 if compiled else 200_000)
+        nsys_sqlite.take_inventory(path)
+    with contextlib.suppress(GpuscopeError), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "_LARGE_ROWS", 1 if compiled else 200_000)
+        trace = open_trace(path)
+        analysis = api.analyze_trace(trace, Options())
+        json.loads(codec.dumps(analysis))
+        render_analysis(analysis, Console(file=io.StringIO()))
+        if trace.operations is not None:
+            assert (np.diff(trace.operations.start_ns) >= 0).all()
     with contextlib.suppress(GpuscopeError):
-        api.analyze_trace(open_trace(path), Options())
+        anonymize(path, path.with_name("copy.sqlite"))
 
 
 VALUES = st.sampled_from(
-    ["NULL", "'text'", "-1", "0", "9223372036854775807", "-9223372036854775808", "1.5", "x'ff'"]
+    [
+        *("NULL", "'text'", "-1", "0", "1", "4294967295", "1.5", "x'ff'", "1e300"),
+        *("9223372036854775807", "-9223372036854775808", "CAST(x'ff00' AS TEXT)"),
+    ]
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.sampled_from(
-        [
-            (MEMCPY, "copyKind"),
-            (MEMCPY, "srcKind"),
-            (MEMCPY, "bytes"),
-            (MEMCPY, "streamId"),
-            (MEMCPY, "deviceId"),
-            (MEMCPY, "contextId"),
-            (MEMCPY, "globalPid"),
-            (MEMCPY, "correlationId"),
-            (MEMCPY, "start"),
-            (MEMCPY, "end"),
-            ("CUPTI_ACTIVITY_KIND_KERNEL", "shortName"),
-            ("CUPTI_ACTIVITY_KIND_KERNEL", "gridX"),
-            ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid"),
-            ("CUPTI_ACTIVITY_KIND_RUNTIME", "correlationId"),
-            ("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId"),
-            ("NVTX_EVENTS", "start"),
-            ("NVTX_EVENTS", "end"),
-            ("NVTX_EVENTS", "globalTid"),
-            ("NVTX_EVENTS", "textId"),
-            ("NVTX_EVENTS", "domainId"),
-            ("NVTX_EVENTS", "eventType"),
-            ("TARGET_INFO_GPU", "asyncEngines"),
-            ("TARGET_INFO_GPU", "smCount"),
-            ("TARGET_INFO_CUDA_STREAM", "priority"),
-            ("TARGET_INFO_CUDA_STREAM", "streamId"),
-            ("PROCESSES", "globalPid"),
+def columns_of(path: Path) -> list[tuple[str, str]]:
+    """Every column of every table that has rows."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        tables = [
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            if connection.execute(f'SELECT EXISTS (SELECT 1 FROM "{name}")').fetchone()[0]
         ]
+        return [
+            (table, row[1])
+            for table in tables
+            for row in connection.execute(f'PRAGMA table_info("{table}")')
+        ]
+
+
+@FUZZ
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(columns_of(RICH)), VALUES, st.integers(1, 12)),
+        min_size=1,
+        max_size=3,
     ),
-    VALUES,
-    st.integers(1, 12),
+    st.booleans(),
 )
 def test_any_value_gives_a_trace_or_a_sentence(
-    tmp_path_factory: pytest.TempPathFactory, where: tuple[str, str], value: str, every: int
+    tmp_path_factory: pytest.TempPathFactory,
+    capfd: pytest.CaptureFixture[str],
+    changes: list[tuple[tuple[str, str], str, int]],
+    compiled: bool,
 ) -> None:
-    table, column = where
     path = tmp_path_factory.mktemp("fuzz") / "trace.sqlite"
+    shutil.copyfile(RICH, path)
     connection = sqlite3.connect(path)
-    source = sqlite3.connect(samples.path("pinned"))
-    source.backup(connection)
-    source.close()
-    schema = connection.execute(
-        "SELECT sql FROM sqlite_master WHERE name = ?", (table,)
-    ).fetchone()[0]
-    # What is declared NOT NULL can be NULL in a damaged file.
-    connection.execute(f'ALTER TABLE "{table}" RENAME TO old')
-    connection.execute(schema.replace("NOT NULL", ""))
-    connection.execute(f'INSERT INTO "{table}" SELECT * FROM old')
-    connection.execute("DROP TABLE old")
-    connection.execute(f'UPDATE "{table}" SET "{column}" = {value} WHERE rowid % {every} = 0')
+    connection.execute("PRAGMA writable_schema = ON")
+    # What is declared NOT NULL can be NULL in a damaged file, and a key can be double.
+    connection.execute("UPDATE sqlite_master SET sql = replace(sql, 'NOT NULL', '')")
     connection.commit()
     connection.close()
-    with contextlib.suppress(GpuscopeError):
-        trace = open_trace(path)
-        api.analyze_trace(trace, Options())
-        assert trace.operations is not None
-        assert (np.diff(trace.operations.start_ns) >= 0).all()
+    connection = sqlite3.connect(path)
+    for (table, column), value, every in changes:
+        with contextlib.suppress(sqlite3.Error):  # such as a key that is there already
+            connection.execute(
+                f'UPDATE "{table}" SET "{column}" = {value} WHERE rowid % {every} = 0'
+            )
+    connection.commit()
+    connection.close()
+    look_at_all(path, compiled=compiled)
+    assert capfd.readouterr() == ("", "")
