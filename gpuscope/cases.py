@@ -39,7 +39,7 @@ from gpuscope.waits import REASON, Bool, Int32, Int64, UInt8, Waits, call_name, 
 
 SMALL_REGION_SHARE = 0.01
 """Ranges with less than this share of the device's work and span are not looked at one by one."""
-USES = ("ranges", "mpi", "syncs", "event_records", "kernel_configs")
+USES = ("ranges", "mpi", "syncs", "event_records", "kernel_configs", "stacks")
 """Tables that a case looks at where the trace has them, for `Analyzer.uses`."""
 LEVELS = 3
 """How deep ranges are looked into: the outermost, and two levels of ranges inside them."""
@@ -59,6 +59,14 @@ CODE_LOADS = re.compile(r"cu(da)?(Module|Library)Load\w*|cuLinkCreate|cuLinkComp
 """Calls that load finished code."""
 MIN_COMPILING_NS = 1_000_000
 """A shorter stretch is no compilation: loading alone takes tens of microseconds."""
+LIBRARY_FILES = re.compile(r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<frozen")
+"""Source files that are not the program's own."""
+SYSTEM_MODULES = re.compile(
+    r"lib(cuda|cudart|cupti|ToolsInjection|Tools|c|pthread|python)[.\d-]|[/\\]python[\d.]*$|^\[|^\?$"
+)
+"""Modules of CUDA, the profiler, the C library and the interpreter."""
+SYSTEM_FUNCTIONS = re.compile(r"0x|cuda[A-Z]|cu[A-Z]|_start$|__libc")
+"""Functions of CUDA itself, linked into a program, and frames without a name."""
 MIN_KEPT_BACK_NS = 50_000
 """A driver that sends launches at once lets an idle GPU begin within a tenth of this time."""
 MIN_BURSTS = 10
@@ -847,19 +855,47 @@ class Case:
     # Findings
 
     def calls_evidence(self, rows: Int64) -> list[dict[str, Any]]:
-        """Return name, thread and count of API calls, most frequent first."""
-        pairs, counts = np.unique(
-            np.stack([self.api.name[rows], self.api.thread[rows]]), axis=1, return_counts=True
+        """Return name, thread and count of API calls, most frequent first.
+
+        With ``at``, where call stacks were recorded: the places in the program that call them.
+        """
+        pairs, at, counts = np.unique(
+            np.stack([self.api.name[rows], self.api.thread[rows]]),
+            axis=1,
+            return_inverse=True,
+            return_counts=True,
         )
-        listed = [
-            {
+        listed: list[dict[str, Any]] = []
+        for number, (name, thread) in enumerate(pairs.T.tolist()):
+            entry = {
                 "name": call_name(self.trace.strings[name]),
                 "thread": self.trace.threads[thread].tid,
-                "count": count,
+                "count": int(counts[number]),
             }
-            for (name, thread), count in zip(pairs.T.tolist(), counts.tolist(), strict=True)
-        ]
+            places = self._places_of(rows[at.ravel() == number])
+            listed.append({**entry, "at": places} if places else entry)
         return sorted(listed, key=lambda entry: (-entry["count"], entry["name"], entry["thread"]))
+
+    @cached_property
+    def _caller(self) -> dict[int, str]:
+        """Of each API call with a stack, the place in the program that made it."""
+        stacks = self.trace.stacks
+        if stacks is None:
+            return {}
+        strings = self.trace.strings
+        frames: dict[int, list[tuple[str, str, int]]] = {}
+        columns = (stacks.call, stacks.function, stacks.file, stacks.line)
+        for call, function, file, line in zip(*(c.tolist() for c in columns), strict=True):
+            frames.setdefault(call, []).append((strings[function], strings[file], line))
+        return {call: place for call, stack in frames.items() if (place := own_frame(stack))}
+
+    def _places_of(self, calls: Int64) -> list[dict[str, Any]]:
+        counts: dict[str, int] = {}
+        for call in calls.tolist() if self._caller else ():
+            if call in self._caller:
+                counts[self._caller[call]] = counts.get(self._caller[call], 0) + 1
+        listed = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return [{"place": place, "count": count} for place, count in listed[:EXAMPLES]]
 
     def held_evidence(self, held: Held) -> dict[str, Any]:
         """Return counts, calls and the worst examples of a holdup."""
@@ -927,6 +963,30 @@ class Case:
             advice=advice,
             saving_ns=saving_ns,
         )
+
+
+def own_frame(stack: Sequence[tuple[str, str, int]]) -> str | None:
+    """Return the innermost frame of a stack that is the program's own, as ``file:line (function)``.
+
+    `stack` holds (function, file, line), the innermost first. Of Python's frames those of installed
+    packages do not count unless there are no others; of native ones those of CUDA, the profiler and
+    the interpreter never do.
+    """
+    python = [frame for frame in stack if frame[2] >= 0]
+    if python:
+        own = (frame for frame in python if not LIBRARY_FILES.search(frame[1]))
+        function, file, line = next(own, python[0])
+        return f"{file}:{line} ({function})"
+    native = [
+        (function, file)
+        for function, file, _ in stack
+        if not SYSTEM_MODULES.search(file) and not SYSTEM_FUNCTIONS.match(function)
+    ]
+    if not native:
+        return None
+    programs = (frame for frame in native if not LIBRARY_FILES.search(frame[1]))
+    function, file = next(programs, native[0])
+    return f"{file.rpartition('/')[2]} ({function})"
 
 
 def _named_ns(finding: Finding) -> int:

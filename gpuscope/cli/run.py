@@ -11,6 +11,7 @@ For example:
   gpuscope run streams --sweep kernel-ratio=0.1,0.5,1,2,10    times, table, CSV and plot
   gpuscope run --nsys --all                       what this machine reaches, in one table
   gpuscope run --nsys -- python train.py          your program
+  gpuscope run --nsys --why -- python train.py    with the lines of the calls that hold work up
   gpuscope run --nsys --capture nvtx:step@train -- python train.py    only its range `step`
 
 The options below work before and after NAME; all others after NAME are the benchmark's
@@ -86,6 +87,11 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--trace", metavar="APIS", help="what nsys traces (default: cuda,nvtx), such as ...,mpi"
+    )
+    what.add_argument(
+        "--why",
+        action="store_true",
+        help="record call stacks too: findings then name the line to change, and times suffer",
     )
     what.add_argument(
         "--nsys-args", metavar="ARGS", help="more for nsys: --nsys-args='--gpu-metrics-devices=all'"
@@ -231,6 +237,9 @@ def _understand(args: argparse.Namespace) -> _Request:
 
     if not args.target:
         msg = "name a benchmark (`gpuscope list`), or give your program after --."
+        raise UsageError(msg)
+    if args.why and args.untraced:
+        msg = "--why and --untraced exclude each other: call stacks are recorded by nsys."
         raise UsageError(msg)
     if args.target[0] == "--":
         command = _command(args, tuple(args.target[1:]))
@@ -389,6 +398,7 @@ def _trace(request: _Request, nsys: Nsys, folder: RunFolder, display: Display) -
         extra=request.nsys_args,
         timeout_s=args.timeout,
         quiet_input=request.benchmark is not None,
+        call_stacks=args.why,
     )
 
 
@@ -405,7 +415,9 @@ def _analyze(
     from gpuscope.analysis import Options
     from gpuscope.recording import nsys as nsight
 
-    nsight.export(folder.report, folder.sqlite, nsys=nsys, display=display)
+    nsight.export(
+        folder.report, folder.sqlite, nsys=nsys, display=display, call_stacks=request.args.why
+    )
     result = outcome.traced or outcome.untraced
     with display.step("analyzing"):
         trace = api.open_trace(folder.sqlite)

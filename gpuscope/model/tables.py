@@ -179,6 +179,17 @@ class EventRecords(Table):
 
 
 @dataclass(frozen=True)
+class StackFrames(Table):
+    """Call stacks of API calls, a row a frame, by (call, depth)."""
+
+    call: Int64 = _column(np.int64, "index into Trace.api")
+    depth: Int32 = _column(np.int32, "0 is the frame that made the call")
+    function: Int32 = _column(np.int32, "index into Trace.strings")
+    file: Int32 = _column(np.int32, "index into Trace.strings: the source file, or the module")
+    line: Int32 = _column(np.int32, "line of the source file, or -1")
+
+
+@dataclass(frozen=True)
 class KernelConfigs(Table):
     """Launch configuration of the kernels, a row for each, in the order of Operations."""
 

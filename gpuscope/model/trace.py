@@ -17,6 +17,7 @@ from gpuscope.model.tables import (
     MpiCalls,
     Operations,
     Ranges,
+    StackFrames,
     SyncRecords,
 )
 
@@ -118,6 +119,7 @@ class Trace:
     syncs: SyncRecords | None = None
     event_records: EventRecords | None = None
     kernel_configs: KernelConfigs | None = None
+    stacks: StackFrames | None = None
     damaged: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Rows dropped, counted by table and reason."""
     lost_records: int | None = None

@@ -110,6 +110,19 @@ RUNTIME = TableSpec(
     _columns("start", "end", "globalTid", correlationId=-1, nameId=-1, returnValue=0),
 )
 RUNTIME_NAMES = TableSpec(RUNTIME.names, _columns(nameId=-1), timed=False)
+CALLS_WITH_STACK = TableSpec(
+    RUNTIME.names,
+    _columns("start", "globalTid", "callchainId", correlationId=-1),
+    timed=False,
+    where="callchainId IS NOT NULL",
+)
+STACK_ROWS = 67
+"""Event class of rows beside those of the calls themselves, which only hold their stacks."""
+CALLCHAINS = TableSpec(
+    ("CUDA_CALLCHAINS",), _columns("id", "stackDepth", symbol=-1, module=-1), timed=False
+)
+PYTHON_STACKS = "Python Backtrace on CUDA"
+"""The NVTX domain whose marks hold the Python stacks of API calls."""
 SYNCHRONIZATION = TableSpec(
     _versions("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
     _columns("start", "end", **_PLACE, syncType=0, eventId=-1, eventSyncId=-1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +35,7 @@ from gpuscope.model.trace import Category, Device, Process, Stream, Thread, Trac
 from gpuscope.progress import Progress, silent
 from gpuscope.readers import nccl_payload
 from gpuscope.readers import nsys_schema as schema
+from gpuscope.readers.call_stacks import read_stacks
 from gpuscope.readers.database import Columns, Database, quoted
 
 Int64 = npt.NDArray[np.int64]
@@ -81,6 +82,7 @@ _SPECS: Mapping[str, tuple[schema.TableSpec, ...]] = {
     "syncs": (schema.SYNCHRONIZATION,),
     "event_records": (schema.CUDA_EVENT,),
     "kernel_configs": (),  # read with the operations
+    "stacks": (),  # few, and read after all else
 }
 """Tables of a trace to the tables of the export that they are read from."""
 ALL_TABLES = frozenset(_SPECS)
@@ -295,6 +297,15 @@ class _Assembly:
             ranges = ranges if "ranges" in tables else None
         syncs = self._syncs() if "syncs" in tables else None
         event_records = self._event_records() if "event_records" in tables else None
+        stacks = None
+        if "stacks" in tables and "api" in tables:
+            stacks = read_stacks(
+                self.database,
+                api,
+                lambda tids, ids: self._launch_of(self._thread_of(tids)[0], ids),
+                lambda tids: self._thread_of(tids)[1],
+                self.strings.add,
+            )
         environment = self._environment()
         versions = _versions(self.database)
         threads = self._threads()
@@ -324,6 +335,7 @@ class _Assembly:
             syncs=syncs,
             event_records=event_records,
             kernel_configs=configs,
+            stacks=stacks,
             strings=tuple(self.strings.texts),
             damaged=dict(self.database.damaged),
             lost_records=lost,
@@ -449,7 +461,7 @@ class _Assembly:
 
     def _api(self) -> ApiCalls | None:
         parts: list[_Arrays] = []
-        for raw in self._chunks(schema.RUNTIME):
+        for raw in self._chunks(self._calls_table()):
             process, thread = self._thread_of(raw["globalTid"])
             parts.append(
                 {
@@ -464,6 +476,12 @@ class _Assembly:
             )
         columns = _joined(parts)
         return None if columns is None else _sorted(ApiCalls(**columns))
+
+    def _calls_table(self) -> schema.TableSpec:
+        """Return the table of API calls, less rows that only hold the stack of the one inside."""
+        if self.database.find(schema.CALLCHAINS) is None:
+            return schema.RUNTIME
+        return replace(schema.RUNTIME, where=f"eventClass <> {schema.STACK_ROWS}")
 
     def _operations(
         self, tables: Collection[str], *, with_launches: bool

@@ -45,6 +45,15 @@ INSTALLATIONS = (
 
 DEFAULT_TRACE = "cuda,nvtx"
 
+CALL_STACKS = (
+    "--sample=process-tree",
+    "--cudabacktrace=sync:80000,memory:80000",
+    "--python-backtrace=cuda",
+)
+"""Options that record the call stacks of long waits, copies and allocations."""
+_STACK_PAYLOADS = "--include-json"
+"""Option of nsys export that puts payloads into the export as text: Python's call stacks."""
+
 GET_NSYS = (
     "install Nsight Systems (the CUDA toolkit brings it; Debian's non-free section has the package "
     "nsight-systems), or set NSYS to the path of its nsys"
@@ -294,17 +303,18 @@ def profile_argv(
     *,
     capture: Capture | None = None,
     trace: str = DEFAULT_TRACE,
+    call_stacks: bool = False,
     extra: Sequence[str] = (),
 ) -> list[str]:
     """Build the command line that records `command` into the report `stem` + ``.nsys-rep``.
 
     CUDA events stay untraced, because tracing them makes streams wait for each other, and the nodes
-    of graphs are traced one by one. Options this nsys does not know, and those that `extra` sets
-    itself, are left out.
+    of graphs are traced one by one. `call_stacks` adds those of calls of 80 µs or more, which takes
+    sampling. Options this nsys does not know, and those that `extra` sets itself, are left out.
     """
     own = [
         f"--trace={trace}",
-        "--sample=none",
+        *(CALL_STACKS if call_stacks else ("--sample=none",)),
         "--cpuctxsw=none",
         "--force-overwrite=true",
         f"--output={_escaped(stem)}",
@@ -335,6 +345,7 @@ def record(
     display: Display,
     capture: Capture | None = None,
     trace: str = DEFAULT_TRACE,
+    call_stacks: bool = False,
     extra: Sequence[str] = (),
     timeout_s: float | None = None,
     quiet_input: bool = False,
@@ -351,7 +362,7 @@ def record(
         Where the report goes: a path ending in ``.nsys-rep`` in a folder that exists.
     display
         Shows the program's output and what nsys is doing.
-    capture, trace, extra
+    capture, trace, call_stacks, extra
         What is recorded; see :func:`profile_argv`.
     timeout_s
         The program is stopped after this time; what was recorded is kept.
@@ -372,7 +383,13 @@ def record(
         The program, or nsys itself, failed without leaving a report.
     """
     argv = profile_argv(
-        nsys, report.with_suffix(""), command, capture=capture, trace=trace, extra=extra
+        nsys,
+        report.with_suffix(""),
+        command,
+        capture=capture,
+        trace=trace,
+        call_stacks=call_stacks,
+        extra=extra,
     )
     listener = _Listener(display)
     env = {**os.environ, "NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
@@ -517,7 +534,12 @@ def _program_code(ended: process.Ended, capture: Capture | None) -> int:
 
 
 def export(
-    report: Path, sqlite_path: Path, *, nsys: Nsys | None = None, display: Display | None = None
+    report: Path,
+    sqlite_path: Path,
+    *,
+    nsys: Nsys | None = None,
+    display: Display | None = None,
+    call_stacks: bool = False,
 ) -> None:
     """Export a report to SQLite; `sqlite_path` appears whole or not at all.
 
@@ -531,6 +553,8 @@ def export(
         The nsys to export with; by default the one that :func:`find` finds.
     display
         Shows how far the export is.
+    call_stacks
+        Put Python's call stacks into the export, if this nsys can.
 
     Raises
     ------
@@ -561,7 +585,9 @@ def export(
         # The folder's name cannot be cut off by nsys, and a half-written file never has the name.
         with tempfile.TemporaryDirectory(prefix=".export-", dir=sqlite_path.parent) as folder:
             made = Path(folder, "trace.sqlite")
-            argv = [str(nsys.path), "export", "-t", "sqlite", *_blobs(nsys), "-o", str(made)]
+            wanted = ("--include-blobs", *([_STACK_PAYLOADS] if call_stacks else []))
+            payloads = [f"{option}=true" for option in wanted if option in _export_help(nsys)]
+            argv = [str(nsys.path), "export", "-t", "sqlite", *payloads, "-o", str(made)]
             argv.append(str(report))
             with display.step("exporting the report"):
                 ended = process.run(argv, on_line=hear, quiet_input=True, grace_s=2.0)
@@ -577,10 +603,9 @@ def export(
 
 
 @functools.lru_cache(maxsize=32)
-def _blobs(nsys: Nsys) -> tuple[str, ...]:
-    """Return the option that exports what NCCL says of its calls, where `nsys` has it."""
-    _, text = process.output([str(nsys.path), "export", "--help"])
-    return ("--include-blobs=true",) if "--include-blobs" in text else ()
+def _export_help(nsys: Nsys) -> str:
+    """Return what `nsys` says of its export: not every one can export payloads."""
+    return process.output([str(nsys.path), "export", "--help"])[1]
 
 
 def is_report(path: Path) -> bool:

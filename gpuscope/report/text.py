@@ -149,6 +149,10 @@ def render_findings(findings: Sequence[Finding], console: Console) -> None:
             "" if finding.saving_ns is None else f" (saves up to {format_ns(finding.saving_ns)})"
         )
         console.print(f"    → {escape(printable(finding.advice))}{saving}", highlight=False)
+        for call in finding.evidence.get("calls", ()):
+            for place in call.get("at", ()):
+                line = f"{call['name']} at {printable(place['place'], 120)}, {place['count']} ×"
+                console.print(f"      {escape(line)}", highlight=False)
 
 
 def _print_scope(row: ScopeRow, several: bool, console: Console) -> None:

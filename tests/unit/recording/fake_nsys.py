@@ -29,7 +29,7 @@ if args == ["--version"]:
     print(f"NVIDIA Nsight Systems version {{VERSION}}-abcdef0")
     sys.exit(0)
 if args == ["export", "--help"]:
-    print("--include-blobs=" if FAULT != "no-blobs" else "--lazy=")
+    print("--include-blobs=\\n--include-json=" if FAULT != "no-blobs" else "--lazy=")
     sys.exit(0)
 if args == ["profile", "--help"]:
     print(*(f"\\t{{option}}\\n" for option in OPTIONS.split()))
@@ -42,8 +42,7 @@ if args[0] == "stop":
 
 if args[0] == "export":
     out, report = args[args.index("-o") + 1], args[-1]
-    if "--include-blobs=true" in args:
-        pathlib.Path(__file__).with_name("blobs").touch()
+    pathlib.Path(__file__).with_name("exported").write_text(" ".join(args))
     print("Processing 3 events: [==50%]\\rProcessing 3 events: [====100%]")
     if FAULT == "too-old":
         print("Exportation error: Version number is invalid: 2099@1@1@1-0v0")

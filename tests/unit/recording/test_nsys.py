@@ -128,6 +128,16 @@ def argv(tmp_path: Path, options: str = fake_nsys.NEW_OPTIONS, **more: object) -
     return nsys.profile_argv(tool, Path("/out/trace"), ["prog", "-t"], **more)[1:]  # type: ignore[arg-type]
 
 
+def test_argv_of_a_run_with_call_stacks(tmp_path: Path) -> None:
+    options = f"{fake_nsys.NEW_OPTIONS} --cudabacktrace= --python-backtrace="
+
+    told = argv(tmp_path, options, call_stacks=True)
+
+    assert told[2:6] == [*nsys.CALL_STACKS, "--cpuctxsw=none"]
+    assert "--sample=none" not in told
+    assert "--cudabacktrace" not in " ".join(argv(tmp_path / "older", call_stacks=True))
+
+
 def test_argv_of_a_verdict_run(tmp_path: Path) -> None:
     assert argv(tmp_path) == [
         "profile",
@@ -331,9 +341,15 @@ def make_report(tmp_path: Path, version: str = "2023@4@4@54") -> Path:
     return report
 
 
-def export(tmp_path: Path, target: Path, fault: str = "", report: Path | None = None) -> None:
+def export(
+    tmp_path: Path,
+    target: Path,
+    fault: str = "",
+    report: Path | None = None,
+    call_stacks: bool = False,
+) -> None:
     tool = examined(fake_nsys.make(tmp_path / "bin", fault=fault))
-    nsys.export(report or make_report(tmp_path), target, nsys=tool)
+    nsys.export(report or make_report(tmp_path), target, nsys=tool, call_stacks=call_stacks)
 
 
 def test_export_writes_the_file_and_nothing_else(tmp_path: Path) -> None:
@@ -345,13 +361,21 @@ def test_export_writes_the_file_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "in").iterdir()] == ["trace.nsys-rep"]
 
 
-@pytest.mark.parametrize(("fault", "asked"), [("", True), ("no-blobs", False)])
+@pytest.mark.parametrize(
+    ("fault", "call_stacks", "asked"),
+    [
+        ("", False, ["--include-blobs=true"]),
+        ("", True, ["--include-blobs=true", "--include-json=true"]),
+        ("no-blobs", True, []),
+    ],
+)
 def test_export_asks_for_payloads_where_nsys_has_them(
-    tmp_path: Path, fault: str, asked: bool
+    tmp_path: Path, fault: str, call_stacks: bool, asked: list[str]
 ) -> None:
-    export(tmp_path, tmp_path / "t.sqlite", fault)
+    export(tmp_path, tmp_path / "t.sqlite", fault, call_stacks=call_stacks)
 
-    assert bool(list(tmp_path.rglob("blobs"))) == asked
+    (told,) = tmp_path.rglob("exported")
+    assert [word for word in told.read_text().split() if "include" in word] == asked
 
 
 def test_export_of_a_report_that_is_too_new_names_both_versions(tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""Call stacks of API calls, where they were recorded (``gpuscope run --why``).
+
+nsys keeps the stack of native code in ``CUDA_CALLCHAINS``. That of Python is a mark in an NVTX
+domain of its own, at the time of the call, whose payload lists the frames; it is in an export only
+if that was asked to hold payloads as JSON. A call that has both is shown with its Python frames.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscope.model.tables import ApiCalls, StackFrames
+from gpuscope.readers import nsys_schema as schema
+from gpuscope.readers.database import Database, quoted
+
+Int64 = npt.NDArray[np.int64]
+Frame = tuple[str, str, int]
+"""Function, file or module, line; a line of -1 is unknown."""
+
+
+def read_stacks(
+    database: Database,
+    api: ApiCalls | None,
+    call_of: Callable[[Int64, Int64], npt.NDArray[Any]],
+    thread_of: Callable[[Int64], npt.NDArray[Any]],
+    add: Callable[[str], int],
+) -> StackFrames | None:
+    """Read the call stacks of an export, None where none were recorded.
+
+    Parameters
+    ----------
+    database
+        The export.
+    api
+        Its API calls, as they were read.
+    call_of
+        Turns globalTids and correlation ids into rows of `api`, -1 for none.
+    thread_of
+        Turns globalTids into indices of threads.
+    add
+        Turns a text into an index of the trace's strings.
+    """
+    if api is None or not len(api):
+        return None
+    stacks, begun = _native(database, call_of)
+    stacks |= _python(database, api, thread_of, begun)
+    if not stacks:
+        return None
+    rows = [
+        (call, depth, add(function), add(file), line)
+        for call, frames in sorted(stacks.items())
+        for depth, (function, file, line) in enumerate(frames)
+    ]
+    columns = zip(*rows, strict=True)
+    names = StackFrames.empty().columns()
+    return StackFrames(
+        **{
+            name: np.array(column, empty.dtype)
+            for (name, empty), column in zip(names.items(), columns, strict=True)
+        }
+    )
+
+
+def _native(
+    database: Database, call_of: Callable[[Int64, Int64], npt.NDArray[Any]]
+) -> tuple[dict[int, list[Frame]], dict[tuple[int, int], int]]:
+    """Return the frames by call, and the call by (globalTid, start) of the row with its stack."""
+    chains = database.fetch(schema.CALLCHAINS)
+    table = database.find(schema.RUNTIME)
+    if chains is None or table is None or "callchainId" not in database.columns(table):
+        return {}, {}
+    calls = database.fetch(schema.CALLS_WITH_STACK)
+    assert calls is not None
+    texts = database.strings("StringIds", np.unique([chains["symbol"], chains["module"]]))
+    frames: dict[int, list[Frame]] = {}
+    for row in np.lexsort((chains["stackDepth"], chains["id"])).tolist():
+        function, module = (int(chains[name][row]) for name in ("symbol", "module"))
+        frame = (texts.get(function, "?"), texts.get(module, "?"), -1)
+        frames.setdefault(int(chains["id"][row]), []).append(frame)
+    rows = call_of(calls["globalTid"], calls["correlationId"]).tolist()
+    keys = zip(calls["globalTid"].tolist(), calls["start"].tolist(), strict=True)
+    begun = {key: row for key, row in zip(keys, rows, strict=True) if row >= 0}
+    chained = zip(rows, calls["callchainId"].tolist(), strict=True)
+    return {row: frames[chain] for row, chain in chained if row >= 0 and chain in frames}, begun
+
+
+def _python(
+    database: Database,
+    api: ApiCalls,
+    thread_of: Callable[[Int64], npt.NDArray[Any]],
+    begun: dict[tuple[int, int], int],
+) -> dict[int, list[Frame]]:
+    (table,) = schema.NVTX.names
+    if table not in database.tables or "jsonTextId" not in database.columns(table):
+        return {}
+    marks = database.rows(
+        f"SELECT m.start, m.globalTid, ifnull(m.jsonText, s.value) FROM {quoted(table)} AS m "
+        "LEFT JOIN StringIds AS s ON s.id = m.jsonTextId WHERE m.eventType = 34 AND EXISTS ("
+        f"SELECT 1 FROM {quoted(table)} AS d WHERE d.eventType = 75 AND d.domainId = m.domainId "
+        "AND d.globalTid >> 24 = m.globalTid >> 24 AND d.text = ?)",
+        (schema.PYTHON_STACKS,),
+    )
+    found: dict[int, list[Frame]] = {}
+    for start, tid, text in marks:
+        frames = list(_frames(text)) if isinstance(text, str) else []
+        call = begun.get((tid, start))
+        if call is None and frames:
+            call = _call_at(api, int(thread_of(np.array([tid]))[0]), start)
+        if call is not None and frames:
+            found[call] = frames
+    return found
+
+
+def _call_at(api: ApiCalls, thread: int, time_ns: int) -> int | None:
+    """Return the innermost call of a thread that runs at a time."""
+    high = int(np.searchsorted(api.start_ns, time_ns, side="right"))
+    runs = np.flatnonzero((api.thread[:high] == thread) & (api.end_ns[:high] >= time_ns))
+    return int(runs[-1]) if len(runs) else None
+
+
+def _frames(text: str) -> Iterator[Frame]:
+    """Yield the frames of a payload, the innermost first."""
+    try:
+        pending: list[Any] = [json.loads(text)]
+    except ValueError:
+        return
+    while pending:
+        value = pending.pop(0)
+        if isinstance(value, dict) and {"Function", "File"} <= value.keys():
+            line = value.get("Line")
+            yield str(value["Function"]), str(value["File"]), line if isinstance(line, int) else -1
+        elif isinstance(value, dict):
+            pending[:0] = value.values()
+        elif isinstance(value, list):
+            pending[:0] = value
