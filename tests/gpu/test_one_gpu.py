@@ -19,7 +19,7 @@ SMALL = {
     "hyperq": ("--kernel-ms", "2"),
     "host-bandwidth": ("--size", "64M", "--copies", "4"),
     "graph": ("--size", "16M"),
-    "jacobi": ("--size", "2048"),
+    "jacobi": ("--size", "4096"),
     "streams": ("--size", "16M"),
 }
 NOT_FASTER = 1.05

@@ -21,7 +21,7 @@ from gpuscope.benchmarks._harness.data import (
     raise_if_wrong,
 )
 from gpuscope.benchmarks._harness.gpu import Pass, Session, host_array, open_session, say
-from gpuscope.benchmarks._harness.memory import copy_rate_bytes_per_s
+from gpuscope.benchmarks._harness.memory import CACHE_FACTOR, copy_rate_bytes_per_s
 from gpuscope.benchmarks._harness.pipeline import (
     Pipeline,
     StageTimes,
@@ -57,6 +57,7 @@ from gpuscope.benchmarks._harness.sizing import (
 from gpuscope.benchmarks._harness.stats import Statistics
 
 __all__ = [
+    "CACHE_FACTOR",
     "CORRUPT",
     "MIB",
     "NOT_JUDGED",

@@ -209,6 +209,11 @@ def test_the_bound_hides_each_copy_under_the_steps_up_to_the_next() -> None:
     assert jacobi._bound_ns(51, 50, 100_000, 4_000_000) == 5_000_000 + 4_100_000
 
 
+def test_small_grids_are_not_held_against_the_memory() -> None:
+    assert jacobi._grids_fit_cache(2048, 60 << 20)
+    assert not jacobi._grids_fit_cache(8192, 60 << 20)
+
+
 def test_figures_count_the_points_that_a_step_writes() -> None:
     found = jacobi._figures(1000, 100, 50, 100_000, 2_000_000, 14_000_000, 10_000_000)
     assert found["step_updates_per_s"] == 998_000 / 100e-6
