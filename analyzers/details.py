@@ -2,69 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.batches import Batch
+from gpuscope.batches import Batch, device_batches
 from gpuscope.contention import ContentionFigures, Kinds
 from gpuscope.gaps import GapFigures
 from gpuscope.lanes import LaneFigures
 from gpuscope.model.result import Addition, Result
 from gpuscope.model.trace import Trace
 from gpuscope.mpi import MpiSums
-from gpuscope.scopes import Activities, Entry, Groups, RangeScopes, clip, device_groups
+from gpuscope.scopes import Activities, Entry, RangeScopes, clip, device_groups
 
 
 def run(trace: Trace, options: Options) -> Result:
     """Measure what the scopes of `overlap` and `ranges` hold, beyond their overlap."""
-    activities = Activities.of(trace, options.moving_ns)
-    kinds = Kinds.of(trace, activities)
+    activities = Activities.of(trace)
+    kinds = Kinds(trace, activities)
     windowed = clip(activities, options.window_ns) if options.window_ns else activities
     entries, groups = device_groups(windowed)
-    found = _measure(trace, kinds, windowed, entries, [groups])
+    devices = _Figures(trace, kinds, windowed, entries, clipped=options.window_ns is not None)
+    devices.mpi.add(groups)
+    for number, batch in device_batches(windowed, groups, len(entries)):
+        devices.gaps.add_piece(number, batch)
+        devices.lanes.add(batch)
+        devices.contention.add(batch)
+    devices.lanes.add_span(devices.gaps.between_ns)
+    found = devices.additions()
     if trace.api is not None and trace.ranges is not None:
-        scopes = RangeScopes.of(trace, activities, options)
-        found += _measure(trace, kinds, activities, scopes.entries, scopes.batches())
+        scopes = RangeScopes(trace, activities, options)
+        ranges = _Figures(trace, kinds, activities, scopes.entries)
+        for part in scopes.batches():
+            batch = Batch.of(activities, part, len(scopes.entries))
+            ranges.mpi.add(part)
+            ranges.gaps.add(batch)
+            ranges.lanes.add(batch)
+            ranges.contention.add(batch)
+        found += ranges.additions()
     return Result(additions=tuple(found))
 
 
-def _measure(
-    trace: Trace,
-    kinds: Kinds,
-    activities: Activities,
-    entries: Sequence[Entry],
-    batches: Iterable[Groups],
-) -> list[Addition]:
-    devices = [trace.devices[entry.device] for entry in entries]
-    single_engine = np.array([device.copy_engines == 1 for device in devices], np.bool_)
-    gaps = GapFigures(trace, activities, len(entries))
-    lanes = LaneFigures(trace, activities, single_engine)
-    contention = ContentionFigures(kinds, trace, activities, len(entries))
-    mpi = MpiSums(activities, entries)
-    for groups in batches:
-        mpi.add(groups)
-        batch = Batch.of(activities, groups, len(entries))
-        for figures in (gaps, lanes, contention):
-            figures.add(batch)
-    columns: dict[str, Sequence[object]] = {
-        "gaps": gaps.results(),
-        "streams": lanes.streams(),
-        "engines": lanes.engines(),
-        "rates": lanes.rates(),
-        "contention": contention.results(),
-        "mpi": mpi.results(),
-    }
-    return [
-        Addition(
-            process=trace.processes[device.process].pid,
-            device=device.number,
-            range=entry.path or entry.name,
-            figures={name: column[number] for name, column in columns.items()},
-        )
-        for number, (entry, device) in enumerate(zip(entries, devices, strict=True))
-    ]
+class _Figures:
+    """All that is measured here, of some entries."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        kinds: Kinds,
+        activities: Activities,
+        entries: Sequence[Entry],
+        *,
+        clipped: bool = False,
+    ) -> None:
+        self._trace, self._entries = trace, entries
+        self._devices = [trace.devices[entry.device] for entry in entries]
+        single = np.array([device.copy_engines == 1 for device in self._devices], np.bool_)
+        self.gaps = GapFigures(trace, activities, len(entries))
+        self.lanes = LaneFigures(trace, activities, single, clipped=clipped)
+        self.contention = ContentionFigures(kinds, trace, activities, len(entries))
+        self.mpi = MpiSums(activities, entries)
+
+    def additions(self) -> list[Addition]:
+        """Return the figures of every entry."""
+        columns: dict[str, Sequence[object]] = {
+            "gaps": self.gaps.results(),
+            "streams": self.lanes.streams(),
+            "engines": self.lanes.engines(),
+            "rates": self.lanes.rates(),
+            "contention": self.contention.results(),
+            "mpi": self.mpi.results(),
+        }
+        return [
+            Addition(
+                process=self._trace.processes[device.process].pid,
+                device=device.number,
+                range=entry.path or entry.name,
+                figures={name: column[number] for name, column in columns.items()},
+            )
+            for number, (entry, device) in enumerate(zip(self._entries, self._devices, strict=True))
+        ]
 
 
 ANALYZER = Analyzer(

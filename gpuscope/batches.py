@@ -6,7 +6,9 @@ ordered by group and start, on an :class:`~gpuscope.intervals.Axis` on which sta
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,8 @@ from gpuscope.scopes import Activities, Groups
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
+_CHUNK_ROWS = 250_000
+"""Operations of a device handled at once, where it is idle often enough to cut it so."""
 _DENSE = 1 << 16
 """A table of so many values is always worth it."""
 
@@ -81,6 +85,27 @@ class Batch:
             shift=shift,
             span_ns=sum_by(span, entry[first], entries),
         )
+
+
+def device_batches(
+    activities: Activities, groups: Groups, entries: int
+) -> Iterator[tuple[int, Batch]]:
+    """Cut the time line of each device where it is idle, into batches of bounded size.
+
+    Yields the entry of the device with each batch. Gaps between batches are in none of them.
+    """
+    closes = np.append(groups.first[1:], len(groups.rows))
+    for entry, low, high in zip(groups.entry.tolist(), groups.first, closes, strict=True):
+        rows = groups.rows[low:high]
+        rows = rows[np.isin(activities.op_class[rows], ENGINE_CODES)]
+        reach = np.maximum.accumulate(activities.end_ns[rows])
+        idle = np.flatnonzero(activities.start_ns[rows[1:]] > reach[:-1]) + 1
+        wanted = np.arange(_CHUNK_ROWS, len(rows), _CHUNK_ROWS)
+        cuts = np.append(idle, len(rows))[np.searchsorted(idle, wanted)]
+        one = np.zeros(1, np.int64)
+        for begin, stop in pairwise(np.unique([0, *cuts.tolist(), len(rows)]).tolist()):
+            part = Groups(rows[begin:stop], one, one + entry, one - 1)
+            yield entry, Batch.of(activities, part, entries)
 
 
 class KeySums:

@@ -34,6 +34,24 @@ class GapFigures:
         self._sums: list[Int64] = []
         self._largest = np.empty((5, 0), np.int64)
         self._entries = entries
+        self._ends: dict[int, tuple[int, int]] = {}
+        self.between_ns = np.zeros(entries, np.int64)
+        """Shape (entries,): idle time between the pieces of a time line that came in pieces."""
+
+    def add_piece(self, entry: int, batch: Batch) -> None:
+        """Add a piece of the one time line of `entry`, and the gap since the piece before."""
+        kept = batch.lasting
+        if not len(kept):
+            return
+        at = kept[int(batch.end[kept].argmax())]
+        begin, row = int((batch.start - batch.shift)[kept[0]]), int(batch.rows[kept[0]])
+        if entry in self._ends:
+            reach, before = self._ends[entry]
+            self.between_ns[entry] += begin - reach
+            columns = (entry, begin - reach, reach, before, row)
+            self._note(*(np.array([value], np.int64) for value in columns))
+        self._ends[entry] = (int(batch.end[at] - batch.shift[at]), int(batch.rows[at]))
+        self.add(batch)
 
     def add(self, batch: Batch) -> None:
         """Add the gaps between the operations of each group."""
@@ -54,6 +72,10 @@ class GapFigures:
         size = start[after] - reach[after - 1]
         begin = reach[after - 1] - batch.shift[kept[after]]
         before, after = batch.rows[kept[before]], batch.rows[kept[after]]
+        self._note(entry, size, begin, before, after)
+
+    def _note(self, entry: Int64, size: Int64, begin: Int64, before: Int64, after: Int64) -> None:
+        """Add gaps: their entry, length and start, and the activities around each."""
         op_class = self._activities.op_class
         kind = op_class[before].astype(np.int64) * len(CLASSES) + op_class[after]
         keys, at = number_alike(entry * self._kinds + kind)

@@ -64,9 +64,17 @@ class LaneFigures:
     """Streams, engines and rates of many entries, added batch by batch."""
 
     def __init__(
-        self, trace: Trace, activities: Activities, single_engine: npt.NDArray[np.bool_]
+        self,
+        trace: Trace,
+        activities: Activities,
+        single_engine: npt.NDArray[np.bool_],
+        *,
+        clipped: bool = False,
     ) -> None:
-        """`single_engine` says of each entry whether its device has one copy engine."""
+        """`single_engine` says of each entry whether its device has one copy engine.
+
+        With `clipped` the edges of a window may have cut operations.
+        """
         self._trace, self._activities, self._single = trace, activities, single_engine
         self._entries = len(single_engine)
         self._lanes = Lanes(activities)
@@ -76,8 +84,12 @@ class LaneFigures:
         self._by_class: list[Int64] = []
         self._by_lane = KeySums(self._lanes.count)
         self._shared = KeySums(1)
-        self._rates = KeySums(self._lanes.count)
+        self._rates = KeySums(self._lanes.count) if clipped else self._by_lane
         self._by_size = KeySums(self._lanes.count * _SIZES)
+
+    def add_span(self, time_ns: Int64) -> None:
+        """Add to the spans of the entries what lies between the pieces of a time line."""
+        self._span += time_ns
 
     def add(self, batch: Batch) -> None:
         """Add the operations of a batch."""
@@ -96,8 +108,9 @@ class LaneFigures:
         host = self._single[batch.entry] & np.isin(op_class, [CODE[name] for name in _SHARED])
         self._add(self._shared, batch, np.zeros_like(lane), size, np.flatnonzero(host))
         copies = np.flatnonzero(_IS_COPY[op_class])
-        copies = copies[~self._cut(batch, copies)]
-        self._add(self._rates, batch, lane, size, copies)
+        if self._rates is not self._by_lane:
+            copies = copies[~self._cut(batch, copies)]
+            self._add(self._rates, batch, lane, size, copies)
         self._add(self._by_size, batch, lane * _SIZES + size_class(size), size, copies)
 
     def _add(self, sums: KeySums, batch: Batch, key: Int64, size: Int64, rows: Int64) -> None:
@@ -186,6 +199,7 @@ class LaneFigures:
                         tuple(sizes[lane]),
                     )
                     for lane, count, moved, work, busy in rows
+                    if lane in sizes
                 )
             )
         return found

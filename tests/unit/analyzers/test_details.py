@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscope import api, batches, samples
 from gpuscope.analysis import Options, chosen, run_all
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.model.result import Analysis, RangeResult, Scope
@@ -360,6 +361,17 @@ def instances(entry: RangeResult, ops: list[Op], listed: list[Any]) -> list[list
         if name == entry.name
     ]
     return [group for group in groups if group]
+
+
+@pytest.mark.parametrize("name", ["streams", "p2p", "hyperq", "jacobi_nccl_r0"])
+@pytest.mark.parametrize("rows", [1, 7])
+def test_a_time_line_in_pieces_gives_the_same(
+    name: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = api.open_trace(samples.path(name))
+    whole = measured(trace)
+    monkeypatch.setattr(batches, "_CHUNK_ROWS", rows)
+    assert measured(trace) == whole
 
 
 @pytest.mark.parametrize("names", [["details"], ["details", "overlap", "ranges"]])
