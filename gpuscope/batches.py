@@ -94,7 +94,7 @@ def device_batches(
 
     Yields the entry of the device with each batch. Gaps between batches are in none of them.
     """
-    closes = np.append(groups.first[1:], len(groups.rows))
+    closes = np.append(groups.first[1:], len(groups.rows))[: len(groups)]
     for entry, low, high in zip(groups.entry.tolist(), groups.first, closes, strict=True):
         rows = groups.rows[low:high]
         rows = rows[np.isin(activities.op_class[rows], ENGINE_CODES)]

@@ -378,3 +378,7 @@ def test_a_time_line_in_pieces_gives_the_same(
 def test_details_run_with_the_scopes_that_they_complete(names: list[str]) -> None:
     assert [a.name for a in chosen(ANALYZERS, names)] == ["overlap", "ranges", "details"]
     assert chosen(ANALYZERS, []) == ANALYZERS
+
+
+def test_a_window_without_work_has_no_scopes() -> None:
+    assert measured(make_trace(kernels=[(0, 10, "s1")]), window_ns=(50, 60)).devices == ()
