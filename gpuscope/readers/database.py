@@ -8,6 +8,7 @@ import sqlite3
 import tempfile
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -214,9 +215,8 @@ class Database:
         return self._read_chunks(_Reading(table, spec, sources, query))
 
     def _read_chunks(self, reading: _Reading) -> Iterator[Columns]:
-        for rows in self._row_ranges(reading.table):
+        for rows, columns in self._compiled_ahead(reading):
             with self._sentences():
-                columns = None if rows is None else self._fetch_compiled(reading, *rows)
                 condition = reading.condition(rows)
                 if columns is None and not self._holds_fractions(reading, condition):
                     query = f"SELECT {reading.query} FROM {quoted(reading.table)}{condition}"
@@ -230,6 +230,23 @@ class Database:
             if reading.spec.timed:
                 columns = self._drop_bad_times(reading.table, reading.spec, columns)
             yield columns
+
+    def _compiled_ahead(
+        self, reading: _Reading
+    ) -> Iterator[tuple[_RowRange | None, Columns | None]]:
+        """Yield ranges of rows with what the compiled reader found, which reads one range ahead."""
+        ranges = self._row_ranges(reading.table)
+        with ThreadPoolExecutor(1) as pool:
+
+            def begin(number: int) -> Future[Columns | None] | None:
+                rows = ranges[number] if number < len(ranges) else None
+                return None if rows is None else pool.submit(self._fetch_compiled, reading, *rows)
+
+            reads = begin(0)
+            for number, rows in enumerate(ranges):
+                found = None if reads is None else reads.result()
+                reads = begin(number + 1)
+                yield rows, found
 
     def _row_ranges(self, table: str) -> list[_RowRange | None]:
         """Cut a large table into ranges of rowids; None stands for all its rows at once."""

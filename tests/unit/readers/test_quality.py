@@ -151,4 +151,6 @@ def test_what_was_not_read_is_not_judged() -> None:
 
 @pytest.mark.parametrize("name", samples.names())
 def test_the_shipped_traces_can_be_trusted(name: str) -> None:
-    assert not warnings(open_trace(samples.path(name)))
+    # The short program with a kernel of Triton compiles it first, which keeps the profiler busy.
+    expected = {"profiler overhead"} if name == "triton_kernel" else set()
+    assert set(warnings(open_trace(samples.path(name)))) == expected
