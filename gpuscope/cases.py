@@ -597,6 +597,9 @@ class Case:
 
     def _regions_of(self, level: int) -> tuple[Region, ...]:
         ops, ranges = self.ops, self.trace.ranges
+        owner = np.full(len(ops), -1, np.int32)
+        place = np.full(len(ops), -1, np.int32)
+        self._places.append((owner, place))
         considered = np.isin(ops.op_class, ENGINE_CODES)
         if self.options.window_ns:
             low, high = self.options.window_ns
@@ -639,9 +642,6 @@ class Case:
         opens = np.flatnonzero(
             (np.diff(device, prepend=-1) != 0) | (np.diff(name, prepend=-2) != 0)
         )
-        owner = np.full(len(ops), -1, np.int32)
-        place = np.full(len(ops), -1, np.int32)
-        self._places.append((owner, place))
         regions: list[Region] = []
         for begin, stop in zip(opens.tolist(), [*opens[1:].tolist(), len(rows)], strict=True):
             part = instance[begin:stop]
