@@ -28,7 +28,7 @@ from gpuscope.model.gates import Verification
 from gpuscope.model.result import Analysis, JudgedPair, JudgedPeak, Judgement, PairFigures, Scope
 from gpuscope.model.trace import Trace
 from gpuscope.progress import Progress, silent
-from gpuscope.readers import cache, results
+from gpuscope.readers import cache, results, settings
 from gpuscope.readers import open_trace as read_export
 from gpuscope.recording import history
 from gpuscope.units import NS_PER_S
@@ -86,7 +86,8 @@ def open_trace(
     """Read the SQLite export, the ``.nsys-rep`` report or the run folder `path`.
 
     A report is exported by the installed Nsight Systems into the user's cache folder, once; nothing
-    is written beside it. Class `rules` go before the built-in ones. With `analyzers` only the
+    is written beside it. Class `rules` go before those of ``gpuscope.toml`` in the current folder,
+    and these before the built-in ones. With `analyzers` only the
     tables are read that these look at. What is read of a large export is kept in the cache folder,
     and taken from there the next time, unless `use_cache` is false.
 
@@ -98,6 +99,7 @@ def open_trace(
         A report must be exported and no Nsight Systems is there, or only an older one.
     """
     tables = None if analyzers is None else tables_for(analyzers)
+    rules = (*rules, *settings.class_rules())
     trace = read_export(find_export(path), rules, tables, progress, use_cache=use_cache)
     # What was read may be a cached export: the trace is named as the user named it.
     return dataclasses.replace(trace, path=str(find_trace(path)))
@@ -289,7 +291,8 @@ def analyze_files(
     exports = [find_export(path) for path in paths]
     limits = [run_limits(path) for path in paths]
     names = [analyzer.name for analyzer in request.analyzers]
-    question = repr((request.options, request.window, request.rules, names, limits))
+    rules = (*request.rules, *settings.class_rules())
+    question = repr((request.options, request.window, rules, names, limits))
     kept = results.Kept(exports, question)
     found = kept.load() if use_cache else None
     if found is not None:

@@ -225,9 +225,10 @@ def _show_classes(trace: Trace, rules: Sequence[ClassRule]) -> None:
     import numpy as np
 
     from gpuscope.model.classes import CLASSES, built_in_rules, rule_for
+    from gpuscope.readers import settings
     from gpuscope.units import printable
 
-    every = (*rules, *built_in_rules())
+    every = (*rules, *settings.class_rules(), *built_in_rules())
     kernels = trace.rows_of("kernel", "comm", "fused", "gate")
     names, first, counts = np.unique(kernels.name, return_index=True, return_counts=True)
     for name, row, count in zip(names.tolist(), first.tolist(), counts.tolist(), strict=True):

@@ -58,7 +58,7 @@ class ClassRule:
     op_class: str
     pattern: str
     source: str
-    """Where the rule comes from: ``built in`` or ``user``."""
+    """Where the rule comes from: ``user``, ``gpuscope.toml`` or ``built in``."""
 
     def matches(self, base_name: str) -> bool:
         """Whether the whole of `base_name` matches, in any case."""
@@ -76,7 +76,7 @@ def built_in_rules() -> tuple[ClassRule, ...]:
     )
 
 
-def user_rules(texts: Iterable[str]) -> tuple[ClassRule, ...]:
+def user_rules(texts: Iterable[str], source: str = "user") -> tuple[ClassRule, ...]:
     """Parse rules of the form ``CLASS=REGEX``, as ``--class`` takes them.
 
     Raises
@@ -100,7 +100,7 @@ def user_rules(texts: Iterable[str]) -> tuple[ClassRule, ...]:
                 r"stands for itself, such as comm=halo\(.*"
             )
             raise UsageError(msg) from None
-        rules.append(ClassRule(name, pattern, "user"))
+        rules.append(ClassRule(name, pattern, source))
     return tuple(rules)
 
 
