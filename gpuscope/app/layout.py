@@ -13,7 +13,7 @@ from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import plain
 from gpuscope.model.result import Finding, PairFigures, RangeResult, Scope
 from gpuscope.report.rows import abstentions
-from gpuscope.units import format_ns, format_ratio
+from gpuscope.units import NS_PER_MS, NS_PER_US, format_ns, format_ratio
 
 VERDICT_MARKS = {
     "overlapped": "✓",
@@ -27,6 +27,8 @@ VERDICT_MARKS = {
 
 _STILL_CONFIG: Any = {"displayModeBar": False, "showTips": False}
 
+MIN_SHOWN_NS = 10 * NS_PER_US
+"""An example is shown with at least four times this much around it."""
 MAX_PARTS = 8
 """Parts of a partition that are listed by themselves."""
 _STRIPE_PX = 4
@@ -405,10 +407,7 @@ def _tables_panel() -> Any:
 
 def findings_panel(session: Session) -> Any:
     """Return the causes that were found."""
-    body: list[Any] = [
-        _finding(finding, session.finding_window(number, finding))
-        for number, finding in session.findings
-    ]
+    body: list[Any] = [_finding(session, number, finding) for number, finding in session.findings]
     if not body:
         body = [html.P("No cause was found that would explain lost overlap.", className="where")]
     for text in dict.fromkeys(text for each in session.analyses for text in abstentions(each)):
@@ -418,7 +417,8 @@ def findings_panel(session: Session) -> Any:
     )
 
 
-def _finding(finding: Finding, window: tuple[int, int] | None) -> Any:
+def _finding(session: Session, number: int, finding: Finding) -> Any:
+    window = session.finding_window(number, finding)
     saving = (
         []
         if finding.saving_ns is None
@@ -426,8 +426,11 @@ def _finding(finding: Finding, window: tuple[int, int] | None) -> Any:
     )
     where = f" in {plain(finding.range, 40)}" if finding.range else ""
     word = "warning" if finding.severity == "warning" else "note"
+    examples = _examples(session, number, finding)
     attributes: Any = _shows(*window) if window else {}
-    return html.Button(
+    if examples:
+        attributes["data-op"] = getattr(examples[0], "data-op")
+    head = html.Button(
         [
             html.Div(
                 [
@@ -440,12 +443,32 @@ def _finding(finding: Finding, window: tuple[int, int] | None) -> Any:
             html.P(plain(finding.claim, 600)),
             html.P(f"→ {plain(finding.advice, 600)}", className="advice"),
         ],
-        className=f"finding {finding.severity}",
         type="button",
         disabled=window is None,
         title="Show the evidence" if window else "",
         **attributes,
     )
+    listed = [html.P(["Worst: ", *examples], className="examples")] if examples else []
+    return html.Div([head, *listed], className=f"finding {finding.severity}")
+
+
+def _examples(session: Session, number: int, finding: Finding) -> list[Any]:
+    """Return a button for each operation in a finding's evidence: a click shows it."""
+    placed = session.timeline.placed[number]
+    buttons = []
+    for example in finding.evidence.get("examples", ()):
+        item = example.get("operation")
+        row = None if item is None else session.timeline.row_of_operation(number, item)
+        if row is None:
+            continue
+        start = int(placed.operations.start_ns[item]) + placed.shift_ns
+        end = int(placed.operations.end_ns[item]) + placed.shift_ns
+        lost = example.get("held_ns", example.get("cost_ns", 0))
+        around = 4 * max(end - start, lost, MIN_SHOWN_NS)
+        attributes: Any = {**_shows(start - around, end + around), "data-op": f"{row}.{item}"}
+        text = f"at {start / NS_PER_MS:,.3f} ms" + (f", {format_ns(lost)}" if lost else "")
+        buttons.append(html.Button(text, type="button", className="example", **attributes))
+    return buttons
 
 
 def help_dialog() -> Any:

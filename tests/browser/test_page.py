@@ -300,7 +300,16 @@ def test_names_are_found(streams: Page) -> None:
     streams.until(lambda: streams.names("stream") and set(streams.names("stream")) == {"D2H copy"})
     streams.until(lambda: "find=D2H" in streams.chrome.current_url)
     streams.press(Keys.ENTER)
-    assert streams.script("return window.gpuscope.page.state().picked.name") == "D2H copy"
+    first = streams.until(lambda: streams.script("return window.gpuscope.page.state().picked"))
+    assert first["name"] == "D2H copy"
+    streams.press("n")
+    streams.until(
+        lambda: streams.script("return window.gpuscope.page.state().picked.item") != first["item"]
+    )
+    streams.press("p")
+    streams.until(
+        lambda: streams.script("return window.gpuscope.page.state().picked.item") == first["item"]
+    )
     streams.press("/")
     streams.press("(")
     assert streams.script("return document.activeElement.getAttribute('aria-invalid')") == "true"
@@ -332,6 +341,27 @@ def test_rows_are_filtered_folded_and_moved(streams: Page) -> None:
     keys.key_up(Keys.ALT).perform()
     assert labels() == ["GPU 0", "stream 15", "stream 14"]
     streams.until(lambda: "rows=stream" in streams.chrome.current_url)
+
+
+def test_a_piece_of_the_band_is_selected_and_measured(streams: Page) -> None:
+    streams.open("?from=38000000&to=44000000")
+    streams.click("device", 2)
+    streams.until(lambda: streams.text("#scope-title") == "Selection")
+    assert streams.text("#parts").count("%") == 1
+
+
+def test_kernels_that_run_at_once_lie_beside_each_other(serve: Callable[[Path], Page]) -> None:
+    page = serve(samples.path("hyperq"))
+    page.open()
+    page.script("document.querySelector('.tl-label.group').click()")
+    page.settle()
+    page.keep("hyperq-engines")
+    most = page.script(
+        "const d = window.gpuscope.page.drawn();"
+        "return Math.max(...Object.values(d.rows).filter((row) => row.lanes)"
+        ".flatMap((row) => row.lanes.flat().map(([, count]) => count)))"
+    )
+    assert most >= 8
 
 
 def test_a_class_is_hidden(streams: Page) -> None:
@@ -495,9 +525,13 @@ def test_a_finding_shows_its_evidence(serve: Callable[[Path], Page]) -> None:
     page = serve(samples.path("pageable"))
     page.open()
     before = page.axis()
-    page.chrome.find_element("css selector", ".finding:not([disabled])").click()
+    page.chrome.find_element("css selector", ".finding > button[data-op]").click()
     page.until(lambda: page.axis() != before)
+    page.until(lambda: "launched last of all" in page.text("#details"))
     page.keep("pageable-finding")
+    before = page.axis()
+    page.chrome.find_elements("css selector", ".example")[1].click()
+    page.until(lambda: page.axis() != before)
 
 
 def test_two_gpus_have_rows_and_figures_of_their_own(serve: Callable[[Path], Page]) -> None:

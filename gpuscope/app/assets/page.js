@@ -101,6 +101,18 @@
     api.pick(mark);
   }
 
+  // Go to the next operation, or the one before, whose name is searched for.
+  function find(api, direction) {
+    const { picked, low, find: text } = api.state(), at = picked ? picked.start : low;
+    const span = direction > 0 ? { low: at, high: api.meta.end_ns + 1 } : { low: -1, high: at };
+    ask("/operations", { ...span, find: text, sort: "start", descending: direction > 0 ? 0 : 1 }).then(({ rows }) => {
+      const other = (row) => !picked || row.row !== picked.row || row.item !== picked.item;
+      const beyond = (row) => (direction > 0 ? row.start >= at : row.start <= at);
+      const found = rows.find((row) => other(row) && beyond(row) && !(picked && row.start === at && (row.item - picked.item) * direction < 0));
+      if (found) go(api, found);
+    }, () => {});
+  }
+
   // Tables
 
   function tables(api) {
@@ -189,6 +201,9 @@
         const [from, to] = brush || [low, high];
         location.assign(`/operations.csv?${new URLSearchParams({ low: from, high: to, find })}`);
       },
+      // Beyond what is loaded, the server knows what comes next of the names that are searched for.
+      next: () => (api.state().find ? find(api, 1) : api.step(1)),
+      previous: () => (api.state().find ? find(api, -1) : api.step(-1)),
       link: () => { write(api, device); return navigator.clipboard.writeText(location.href); },
     });
     fill = tables(api);
@@ -196,7 +211,10 @@
     byId("device").value = String(device);
     byId("device").addEventListener("change", (event) => { device = +event.target.value; tell(api.state()); });
     document.addEventListener("click", (event) => {
-      const card = event.target.closest && event.target.closest("[data-device]");
+      if (!event.target.closest) return;
+      const evidence = event.target.closest("[data-op]");
+      if (evidence) pickItem(api, ...evidence.dataset.op.split(".").map(Number));
+      const card = event.target.closest("[data-device]");
       if (card) { device = +card.dataset.device; byId("device").value = String(device); tell(api.state()); }
     });
     fill();

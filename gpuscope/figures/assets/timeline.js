@@ -213,9 +213,31 @@
     }
   }
 
+  // Operations of an engine that run at once lie beside each other: the lane of each mark, and how
+  // many lanes the marks that overlap it share.
+  function spread(marks) {
+    const all = marks.flatMap((mark, part) => mark[1].map((start, i) => ({ part, i, start, end: start + mark[2][i] })));
+    all.sort((a, b) => a.start - b.start || a.end - b.end);
+    const lanes = marks.map((mark) => new Array(mark[1].length));
+    let together = [], free = [], reach = -Infinity;
+    const close = () => { for (const each of together) lanes[each.part][each.i] = [each.lane, free.length]; };
+    for (const each of all) {
+      if (each.start >= reach) { close(); together = []; free = []; }
+      let lane = free.findIndex((end) => end <= each.start);
+      if (lane < 0) lane = free.length;
+      free[lane] = each.end;
+      each.lane = lane;
+      together.push(each);
+      reach = Math.max(reach, each.end);
+    }
+    close();
+    return lanes;
+  }
+
   // Decode the columns once, as running sums: any stretch is then two look-ups.
-  function decode(reply) {
-    for (const row of Object.values(reply.rows)) {
+  function decode(reply, kinds) {
+    for (const [number, row] of Object.entries(reply.rows)) {
+      row.lanes = kinds(number) === "engine" ? spread(row.marks) : null;
       row.columns = row.columns.map(([paint, text]) => {
         const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
         const sums = new Float64Array(bytes.length + 1);
@@ -448,7 +470,7 @@
       asked = request();
       const made = asked;
       source.view(made).then((reply) => {
-        data = decode(reply);
+        data = decode(reply, (number) => rows[number].kind);
         data.made = made;
         failed = "";
       }, (error) => { failed = error.message || "no answer"; if (data) data.made.find = made.find; }).then(() => {
@@ -604,32 +626,33 @@
     function paintMarks(painter, { row: { number, height }, y, found, under }, x0) {
       const { kind } = rows[number], top = y + inset(kind), tall = height - 2 * inset(kind);
       const names = [], edges = [], wanted = source.whole ? pattern(state.find) : null;
-      for (const [paint, starts, lengths, , name] of found.marks) {
-        if (hiddenPaint(paint)) continue;
+      found.marks.forEach(([paint, starts, lengths, , name], part) => {
+        if (hiddenPaint(paint)) return;
         const list = [], pale = [];
         for (let i = 0; i < starts.length; i++) {
           if (starts[i] > state.high || starts[i] + lengths[i] < state.low) continue;
           const left = Math.max(-2, xOf(starts[i])), right = Math.min(width() + 2, xOf(starts[i] + lengths[i]));
           const wide = Math.max(1, right - left);
           const dim = wanted && paint < meta.first_set && !wanted.test(data.names[name[i]]);
-          (dim ? pale : list).push(x0 + left, top, wide, tall);
+          const [lane, count] = found.lanes ? found.lanes[part][i] : [0, 1], high = tall / count, begin = top + lane * high;
+          (dim ? pale : list).push(x0 + left, begin, wide, count > 1 ? Math.max(0.5, high - 0.5) : high);
           if (exposed(kind, paint)) under.push(x0 + left, y + height - 3, wide, 2.5);
-          if (wide > 3) edges.push(x0 + right - 1, top, 1, tall);
+          if (wide > 3) edges.push(x0 + right - 1, begin, 1, high);
           const room = Math.floor((wide - Math.max(0, -left) - 8) / CHARACTER);
-          if (room >= 3 && tall >= 11 && kind !== "device" || room >= 12) {
+          if (room >= 3 && high >= 11 && kind !== "device" || room >= 12) {
             const text = data.names[name[i]];
-            names.push([x0 + Math.max(0, left) + 4, text.length > room ? `${text.slice(0, room - 1)}…` : text, paint]);
+            names.push([x0 + Math.max(0, left) + 4, begin + high / 2, text.length > room ? `${text.slice(0, room - 1)}…` : text, paint]);
           }
         }
         painter.rects(list, colorsOf(paint));
         painter.rects(pale, colorsOf(paint), 0.15);
-      }
+      });
       painter.rects(edges, [colors.surface], 0.8);
       painter.rects(under, [colors.bad]);
-      for (const [x, text, paint] of names) {
+      for (const [x, middle, text, paint] of names) {
         const mixed = colorsOf(paint).length > 1;
-        if (mixed) painter.rects([x - 3, y + height / 2 - 7, text.length * CHARACTER + 6, 14], [colors.surface], 0.86);
-        painter.text(x, y + height / 2, text, mixed ? colors.text : kind === "range" || kind === "nvtx" || kind === "idle" ? colors.text : paints[paint].ink[theme]);
+        if (mixed) painter.rects([x - 3, middle - 7, text.length * CHARACTER + 6, 14], [colors.surface], 0.86);
+        painter.text(x, middle, text, mixed ? colors.text : kind === "range" || kind === "nvtx" || kind === "idle" ? colors.text : paints[paint].ink[theme]);
       }
     }
 
@@ -669,15 +692,18 @@
       if (!found) return null;
       const t = timeAt(x), slack = 2 / scale();
       let best = null;
-      for (const [paint, starts, lengths, items, names] of found.marks) {
-        if (hiddenPaint(paint)) continue;
+      const level = (y - row.y - inset("engine")) / (row.height - 2 * inset("engine"));
+      found.marks.forEach(([paint, starts, lengths, items, names], part) => {
+        if (hiddenPaint(paint)) return;
         for (let i = 0; i < starts.length; i++) {
+          const [lane, count] = found.lanes ? found.lanes[part][i] : [0, 1];
+          if (count > 1 && Math.floor(level * count) !== lane) continue;
           const off = Math.max(starts[i] - t, t - starts[i] - lengths[i], 0);
           if (off <= slack && (!best || off < best.off || (off === best.off && lengths[i] < best.end - best.start))) {
             best = { off, row: row.number, item: items[i], paint, start: starts[i], end: starts[i] + lengths[i], name: data.names[names[i]] };
           }
         }
-      }
+      });
       if (best) return best;
       const at = Math.floor((t - data.low_ns) / data.column_ns);
       const shares = found.columns.filter(([paint, sums]) => !hiddenPaint(paint) && at >= 0 && at + 1 < sums.length && sums[at + 1] > sums[at]).map(([paint, sums]) => [paints[paint].name, sums[at + 1] - sums[at]]);
@@ -809,7 +835,8 @@
           else if (place === canvas) {
             const mark = markAt(event.offsetX, event.offsetY + scroller.scrollTop);
             if (mark && mark.shares) zoom(0.2, event.offsetX);
-            else pick(mark && mark.item >= 0 ? mark : null);
+            else if (mark && mark.item < 0) { state.brush = [mark.start, mark.end]; changed(); }
+            else pick(mark);
           }
         }
         drag = null;
@@ -967,7 +994,7 @@
         if (!bad) waiting = setTimeout(() => api.set({ [name]: box.value }), 150);
       });
       box.addEventListener("keydown", (event) => {
-        if (event.key === "Enter") { box.blur(); if (name === "find") api.step(1); }
+        if (event.key === "Enter") { box.blur(); if (name === "find") { api.set({ find: box.value }); act("next"); } }
       });
     }
   }
