@@ -130,9 +130,9 @@ def _operation(timeline: Timeline, row: Row, placed: Placed, item: int) -> dict[
                     f"{format_bytes(int(config.shared_bytes[at]))} shared",
                 )
             )
-    for step in story.host:
+    for at, step in enumerate(story.host):
         time = format_ns(step.end_ns - step.start_ns)
-        facts.append(("its thread meanwhile", f"{plain(step.text)}: {time}"))
+        facts.append(("" if at else "its thread meanwhile", f"{plain(step.text)}: {time}"))
     mark = _mark(timeline, row.trace, trace.strings[ops.name[item]], start, end)
     return {
         "title": mark["name"],

@@ -90,6 +90,25 @@ class Part:
         first = int(np.searchsorted(self._reach, low_ns, side="right"))
         return first, max(first, int(np.searchsorted(self.start_ns, high_ns)))
 
+    def first_within(self, low_ns: int, high_ns: int, most: int, *, last: bool = False) -> Int64:
+        """Return the positions of the first, or the last, `most` intervals that touch [low, high).
+
+        Some at a time are looked at: what lies beyond is not touched.
+        """
+        first, stop = self.within(low_ns, high_ns)
+        found: list[Int64] = []
+        size = 4 * most
+        while first < stop and sum(len(each) for each in found) < most:
+            begin, end = (
+                (max(first, stop - size), stop) if last else (first, min(stop, first + size))
+            )
+            rows = np.arange(begin, end)
+            found.append(rows[self.end_ns[rows] > low_ns])
+            first, stop = (first, begin) if last else (end, stop)
+            size *= 4
+        joined = np.concatenate(found[::-1] if last else found) if found else np.empty(0, np.int64)
+        return joined[-most:] if last else joined[:most]
+
     def covered(self, time_ns: Int64) -> Int64:
         """Return how much time the intervals cover before each of some times."""
         at = np.searchsorted(self.start_ns, time_ns, side="right") - 1

@@ -63,14 +63,17 @@ def listing(
     re.error
         The pattern is no regular expression.
     """
-    found = []
-    for number in range(len(timeline.placed)):
-        rows = _rows(timeline, number, low_ns, high_ns, pattern)
+    total, best = 0, []
+    for number, placed in enumerate(timeline.placed):
+        if sort == "start" and not pattern and len(placed.operations):
+            rows = placed.every.first_within(low_ns, high_ns, most, last=descending)
+            begun = int(np.searchsorted(placed.every.start_ns, high_ns))
+            total += begun - int(np.searchsorted(placed.ends_ns, low_ns, side="right"))
+        else:
+            rows = _rows(timeline, number, low_ns, high_ns, pattern)
+            total += len(rows)
         key = _key(timeline, number, rows, sort)
-        found.append((number, rows, -key if descending else key))
-    total = sum(len(rows) for _, rows, _ in found)
-    best: list[tuple[float, int, int]] = []
-    for number, rows, key in found:
+        key = -key if descending else key
         some = np.argpartition(key, most)[:most] if len(key) > most else np.arange(len(key))
         best += [(float(key[at]), number, int(rows[at])) for at in some.tolist()]
     return {

@@ -11,7 +11,7 @@ import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ def spread(start_ns: Int64, end_ns: Int64, most: int) -> tuple[Int64, int]:
     return (np.arange(len(start_ns)) - first) % count, count
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Placed:
     """A trace on the page."""
 
@@ -125,6 +125,19 @@ class Placed:
     case: Case
     ranges: ProjectedRanges
     operations: Operations
+
+    @cached_property
+    def every(self) -> Part:
+        """All operations, on the page's clock."""
+        ops = self.operations
+        shift = self.shift_ns
+        item = np.arange(len(ops), dtype=np.int32)
+        return Part(ops.start_ns + shift, ops.end_ns + shift, item)
+
+    @cached_property
+    def ends_ns(self) -> Int64:
+        """The ends of all operations on the page's clock, sorted."""
+        return np.sort(self.operations.end_ns) + self.shift_ns
 
     def table(self, kind: str) -> tuple[Any, str]:
         """Return the table whose rows a row of this kind shows, and the table's name."""

@@ -111,6 +111,9 @@ class Page:
     def text(self, selector: str) -> str:
         return str(self.script("return document.querySelector(arguments[0]).innerText", selector))
 
+    def see_table(self) -> None:
+        self.script("document.querySelector('#table').scrollIntoView({ block: 'end' })")
+
     def press(self, key: str) -> None:
         from selenium.webdriver.common.action_chains import ActionChains
 
@@ -236,6 +239,7 @@ def test_a_selection_on_the_time_axis_is_measured_at_once(streams: Page) -> None
     drag.move_by_offset(120, 0).release().perform()
     streams.until(lambda: streams.text("#scope-title") == "Selection")
     streams.until(lambda: "select=" in streams.chrome.current_url)
+    streams.see_table()
     assert "in the selection" in streams.until(
         lambda: "selection" in streams.text("#table-count") and streams.text("#table-count")
     )
@@ -270,6 +274,7 @@ def test_a_click_tells_what_an_operation_waited_for(streams: Page) -> None:
     streams.keep("streams-details")
     # The table marks it, and the address brings it back.
     address = streams.chrome.current_url
+    streams.see_table()
     streams.until(lambda: streams.script("return document.querySelector('tr.picked')"))
     streams.open(address.removeprefix(streams.address))
     streams.until(lambda: "duration" in streams.text("#details"))
@@ -374,6 +379,7 @@ def test_a_class_is_hidden(streams: Page) -> None:
 
 
 def test_tables_are_sorted_and_lead_to_the_timeline(streams: Page) -> None:
+    streams.see_table()
     streams.until(lambda: len(streams.chrome.find_elements("css selector", "#table tbody tr")) > 9)
     head = streams.chrome.find_elements("css selector", "#table th button")[1]
     head.click()

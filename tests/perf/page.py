@@ -26,6 +26,8 @@ import numpy as np
 from gpuscope import api
 from gpuscope.app import server
 from gpuscope.app.state import Session
+from gpuscope.figures.details import details
+from gpuscope.figures.listing import listing
 from gpuscope.figures.timeline import Timeline
 
 PIXELS = 1_200
@@ -71,7 +73,9 @@ def measure(path: Path, count: int, browser: bool) -> None:
     )
     rows = [number for number, row in enumerate(timeline.rows) if row.kind != "engine"]
     views = random_views(timeline.end_ns, count)
-    sizes, answers, windows = [], [], []
+    sizes, answers, windows, tables, stories = [], [], [], [], []
+    stream = next(number for number, row in enumerate(timeline.rows) if row.kind == "stream")
+    items = np.random.default_rng(6).integers(0, len(trace.operations), count)
     (device,) = timeline.row_of_device[0]
     for low, high in views:
         half = (high - low) // 2
@@ -81,8 +85,13 @@ def measure(path: Path, count: int, browser: bool) -> None:
         answers.append((time.perf_counter() - start) * 1e3)
         sizes.append(len(text) / 1e3)
         windows.append(timed(functools.partial(timeline.together, 0, device, low, high)))
+        tables.append(timed(functools.partial(listing, timeline, low, high)))
+    for item in items[:50].tolist():
+        stories.append(timed(functools.partial(details, timeline, stream, item)))
     spread("a view, as JSON", answers)
     spread("figures of the window", windows)
+    spread("the table of the window", tables)
+    spread("what an operation waited for", stories)
     print(f"  size of an answer: median {np.median(sizes):.0f} kB, largest {max(sizes):.0f} kB")
     if browser:
         paint(Session([trace]), views[: min(count, 60)])

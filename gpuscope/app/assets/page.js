@@ -117,7 +117,7 @@
 
   function tables(api) {
     const order = { operations: ["start", 1], findings: [3, -1], ranges: [5, -1] };
-    let open = "operations", count = 0;
+    let open = "operations", count = 0, seen = false;
     const tabs = byId("tabs");
     for (const name of Object.keys(order)) {
       const tab = element("button", "tab", tabs, { type: "button", role: "tab", "aria-selected": "false", "aria-controls": "table" });
@@ -154,7 +154,10 @@
       const chosen = place.querySelector(".picked");
       if (chosen) place.scrollTop = Math.max(0, chosen.offsetTop - place.clientHeight / 2);
     }
+    // What nobody sees is not filled.
+    new IntersectionObserver(([entry]) => { seen = entry.isIntersecting; fill(); }).observe(byId("table"));
     function fill() {
+      if (!seen) return;
       const mine = ++count, state = api.state(), [sorted, direction] = order[open];
       for (const tab of tabs.children) tab.setAttribute("aria-selected", String(tab.textContent === open));
       if (open !== "operations") {

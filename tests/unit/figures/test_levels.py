@@ -95,6 +95,16 @@ def test_marks_are_the_intervals_that_are_seen(
     assert list(zip(found.start_ns.tolist(), found.end_ns.tolist(), strict=True)) == expected
 
 
+@given(INTERVALS, st.integers(0, 300), st.integers(1, 200), st.integers(1, 6), st.booleans())
+def test_the_first_and_the_last_that_are_seen(
+    rows: list[tuple[int, int]], low: int, size: int, most: int, last: bool
+) -> None:
+    whole = part(rows)
+    seen = whole.marks(low, low + size).item.tolist()
+    found = whole.first_within(low, low + size, most, last=last).tolist()
+    assert found == (seen[-most:] if last else seen[:most])
+
+
 def test_intervals_go_to_their_rows_by_paint() -> None:
     numbers = np.arange(6)
     rows = split(

@@ -298,6 +298,8 @@ def test_the_table_is_sorted_and_cut_to_the_window() -> None:
         return [row["name"] for row in listing(timeline, 0, 100, **options)["rows"]]
 
     assert names() == ["b", "a", "c"]
+    assert names(descending=True) == ["c", "a", "b"]
+    assert names(descending=True, most=1) == ["c"]
     assert names(sort="duration", descending=True) == ["a", "b", "c"]
     assert names(sort="name") == ["a", "b", "c"]
     assert names(sort="size", descending=True, most=1) == ["c"]
