@@ -64,6 +64,8 @@ PAIR_COLUMNS = (
     "idle_ns",
     "gap_count",
     "schedule_bound_ns",
+    "communication_ns",
+    "exposed_communication_ns",
     "a",
     "b",
     "overlap_ns",
@@ -101,6 +103,7 @@ def pair_rows(analysis: Analysis, rows: Sequence[ScopeRow]) -> Iterator[tuple[ob
             scope.idle_ns,
             None if scope.gaps is None else scope.gaps.count,
             scope.schedule_bound_ns,
+            *communication(scope),
         )
         if not scope.pairs:
             yield head + (None,) * (len(PAIR_COLUMNS) - len(head))
@@ -136,6 +139,18 @@ def class_rates(scope: Scope) -> dict[str, float]:
         for name, figures in scope.classes.items()
         if name in {each.op_class for each in scope.rates or ()} and figures.busy_ns
     }
+
+
+def communication(scope: Scope) -> tuple[int, int]:
+    """Return the time with communication kernels or copies between GPUs, and its exposed part.
+
+    Both at once count once; exposed is what lies under no kernel.
+    """
+    parts = [part for part in scope.partition if {"comm", "p2p"} & set(part.classes)]
+    return (
+        sum(part.ns for part in parts),
+        sum(part.ns for part in parts if "kernel" not in part.classes),
+    )
 
 
 def stretch_ratios(scope: Scope) -> dict[str, float]:

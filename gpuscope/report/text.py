@@ -20,6 +20,7 @@ from gpuscope.report.rows import (
     ScopeRow,
     abstentions,
     class_rates,
+    communication,
     scope_rows,
     stretch_ratios,
     top_rows,
@@ -209,6 +210,9 @@ def detail_lines(scope: Scope, whole: bool) -> list[str]:
             f"idle {format_ns(scope.idle_ns)} in {scope.gaps.count} gaps, longest "
             f"{format_ns(longest.ns)}; {most.before} to {most.after} {format_ns(most.ns)}"
         )
+    talk, bare = communication(scope)
+    if talk:
+        lines.append(f"communication {format_ns(talk)}, {format_ns(bare)} of it under no kernel")
     rates = [f"{name} {format_rate(value)}" for name, value in class_rates(scope).items()]
     if rates:
         lines.append(f"rates {' · '.join(rates)}")

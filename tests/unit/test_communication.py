@@ -6,6 +6,8 @@ import dataclasses
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpuscope import api, samples
 from gpuscope.analysis import Options
@@ -195,3 +197,62 @@ def test_time_in_mpi_while_the_gpu_is_busy_and_idle() -> None:
     assert entry.scope.mpi is not None
     # Of the range's thread, and of work launched anywhere.
     assert (entry.scope.mpi.busy_ns, entry.scope.mpi.gpu_busy_ns) == (7, 5)
+
+
+STRETCH = st.tuples(st.integers(0, 60), st.integers(0, 20))
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(STRETCH, min_size=1, max_size=6),
+    st.lists(STRETCH, min_size=1, max_size=6),
+    st.lists(STRETCH, max_size=5),
+)
+def test_sums_of_messages_and_of_mpi_equal_the_naive_ones(
+    messages: list[tuple[int, int]], calls: list[tuple[int, int]], kernels: list[tuple[int, int]]
+) -> None:
+    def marked(rows: list[tuple[int, int]]) -> set[int]:
+        return {at for start, size in rows for at in range(start, start + size)}
+
+    first = rank(
+        0,
+        [(s, s + n, {"launch": i}) for i, (s, n) in enumerate(messages)],
+        kernels=[(s, s + n, "s2") for s, n in kernels],
+        mpi=[("MPI_Send", s, s + n) for s, n in calls],
+    )
+    # The other rank arrives later at every message, and ends when the first does.
+    late = [n // 2 for _, n in messages]
+    second = rank(
+        1,
+        [
+            (s + n - d, s + n, {"launch": i})
+            for i, ((s, n), d) in enumerate(zip(messages, late, strict=True))
+        ],
+        memset=[(0, 90, "s9")],
+    )
+    analyses = api.analyze_together([first, second], [Options(), Options()]).traces
+    mpi = analyses[0].devices[0].scope.mpi
+    assert mpi is not None
+    busy = marked(messages) | marked(kernels)
+    assert (mpi.count, mpi.busy_ns, mpi.gpu_busy_ns) == (
+        len(calls),
+        len(marked(calls)),
+        len(marked(calls) & busy),
+    )
+    (entry,) = analyses[0].communication
+    if not entry.ranks:  # all of it has no length, so that the reports share no moment
+        return
+    (kind,) = entry.messages
+    compute = marked(kernels)
+    exposed = sum(len(set(range(s, s + n)) - compute) for s, n in messages)
+    moving = sum(
+        len(set(range(s + n - d, s + n)) - compute)
+        for (s, n), d in zip(messages, late, strict=True)
+    )
+    assert (kind.count, kind.work_ns, kind.exposed_ns) == (
+        len(messages),
+        sum(n for _, n in messages),
+        exposed,
+    )
+    assert (kind.transfer_ns, kind.transfer_exposed_ns) == (sum(late), moving)
+    assert kind.wait_exposed_ns == exposed - moving

@@ -49,6 +49,19 @@ def test_idle_time_rates_and_contention_get_a_line(analysis: Analysis) -> None:
     assert max(map(len, printed)) <= 80
 
 
+def test_communication_is_kernels_and_peer_copies_together() -> None:
+    trace = make_trace(
+        devices=2,
+        comm=[(0, 20 * MS, "s1")],
+        p2p=[(10 * MS, 30 * MS, "s2", {"src": 0, "dst": 1})],
+        kernels=[(25 * MS, 60 * MS, "s3")],
+    )
+    found = api.analyze_trace(trace)
+    assert "communication 30.0 ms, 25.0 ms of it under no kernel" in lines(found)
+    row = next(csv.DictReader(io.StringIO(to_csv([found]))))
+    assert (row["communication_ns"], row["exposed_communication_ns"]) == ("30000000", "25000000")
+
+
 def test_top_lists_what_could_still_be_hidden_and_counts_the_rest(analysis: Analysis) -> None:
     printed = lines(analysis, top=1)
     assert [line.split(" ×1")[0] for line in printed if " ×1 " in line] == ["(whole trace)"]
