@@ -181,13 +181,15 @@ def verify(
     *,
     attribute: str | None = None,
     rules: Sequence[ClassRule] = (),
+    progress: Progress = silent,
+    use_cache: bool = True,
 ) -> Verification:
     """Hold expectations against the traces at `paths`, several as the ranks of one run.
 
     See :func:`gpuscope.gates.verify.verify`; class `rules` go before the built-in ones.
     """
     paths = [history.find_run(path) for path in paths]
-    traces = [open_trace(path, rules) for path in paths]
+    traces = [open_trace(path, rules, None, progress, use_cache=use_cache) for path in paths]
     return verifying.verify(traces, expectations, _options(paths, traces), attribute=attribute)
 
 
@@ -197,13 +199,18 @@ def compare(
     *,
     paths: Sequence[str] = (),
     rules: Sequence[ClassRule] = (),
+    progress: Progress = silent,
+    use_cache: bool = True,
 ) -> Comparison:
     """Compare two runs, or two sets of repetitions; a folder of runs stands for all in it.
 
     See :func:`gpuscope.gates.compare.compare`; class `rules` go before the built-in ones.
     """
     sides = [[run for path in side for run in _repetitions(path)] for side in (before, after)]
-    traces = [[open_trace(path, rules) for path in side] for side in sides]
+    traces = [
+        [open_trace(path, rules, None, progress, use_cache=use_cache) for path in side]
+        for side in sides
+    ]
     options = [Options(ratio_limits=run_limits(path)) for side in sides for path in side]
     return comparing.compare(traces[0], traces[1], options, paths=paths)
 
@@ -243,7 +250,7 @@ def propose_budget(
 def _options(paths: Sequence[Path], traces: Sequence[Trace]) -> list[Options]:
     """Return what is known of the traces of one run beside them: limits and transfer times."""
     return [
-        Options(ratio_limits=run_limits(path), **known)
+        Options(ratio_limits=run_limits(path), perturbed=run_perturbed(path), **known)
         for path, known in zip(paths, _exchanged(traces), strict=True)
     ]
 
@@ -379,6 +386,15 @@ def run_limits(path: Path) -> RatioLimits:
     except (OSError, ValueError, KeyError, TypeError):
         msg = f"{file} is no result of a benchmark: run the benchmark again."
         raise TraceError(msg) from None
+
+
+def run_perturbed(path: Path) -> Mapping[str, float]:
+    """Return by how much the profiler changed the passes of the run folder `path`, if it did."""
+    try:
+        record = json.loads((path / history.RECORD).read_text("utf-8"))
+        return {name: float(change) for name, change in (record.get("perturbed") or {}).items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
 
 
 def judge(result: Mapping[str, Any], analyses: Analyses) -> Judgement:

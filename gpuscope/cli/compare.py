@@ -23,7 +23,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import add_page_options, say, stdout_console, trace_path
+from gpuscope.cli._options import (
+    add_cache_option,
+    add_page_options,
+    progress_bar,
+    say,
+    stdout_console,
+    trace_path,
+)
 from gpuscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CLASS=REGEX",
         help="put kernels whose base name matches into a class, such as comm=halo_.* (repeatable)",
     )
+    add_cache_option(parser)
     page = parser.add_argument_group("both timelines on one page")
     page.add_argument("--view", action="store_true", help="open the page afterwards")
     page.add_argument(
@@ -90,7 +98,15 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope.model.classes import user_rules
     from gpuscope.report import compare
 
-    comparison = api.compare(before, after, paths=args.path, rules=user_rules(args.class_rules))
+    with progress_bar() as progress:
+        comparison = api.compare(
+            before,
+            after,
+            paths=args.path,
+            rules=user_rules(args.class_rules),
+            progress=progress,
+            use_cache=not args.no_cache,
+        )
     if args.json:
         sys.stdout.write(codec.dumps(comparison))
     elif args.markdown:

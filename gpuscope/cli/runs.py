@@ -91,10 +91,10 @@ def _print(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from gpuscope.units import format_ns, printable
+    from gpuscope.units import printable
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("", "what", "outcome", "untraced medians", "written (UTC)", "folder"):
+    for name in ("", "what", "outcome", "folder"):
         table.add_column(name)
     for row in rows:
         what = row["benchmark"] or " ".join(row["command"] or ["?"])
@@ -105,8 +105,6 @@ def _print(rows: list[dict[str, Any]]) -> None:
             row["name"],
             Text(printable(what + twin, 40)),
             Text(row["outcome"] + met, "green" if good else "bold red"),
-            Text(", ".join(f"{name} {format_ns(ns)}" for name, ns in row["passes"].items())),
-            (row["written_utc"] or "–")[:19].replace("T", " "),
             Text(printable(Path(row["path"]).name)),
         )
     stdout_console().print(table)

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import say, stdout_console, trace_path
+from gpuscope.cli._options import add_cache_option, progress_bar, say, stdout_console, trace_path
 from gpuscope.errors import OutputError, TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CLASS=REGEX",
         help="put kernels whose base name matches into a class, such as comm=halo_.* (repeatable)",
     )
+    add_cache_option(parser)
     what.add_argument("--figures", action="store_true", help="list what can be expected, and stop")
     record = parser.add_argument_group("proposing a budget")
     record.add_argument(
@@ -93,9 +94,15 @@ def run(args: argparse.Namespace) -> int:
         msg = "nothing is expected: give --expect TEXT or --budget FILE."
         raise UsageError(msg)
     attribute = args.attribute or (budget.attribute if budget else None)
-    verification = api.verify(
-        args.trace, expectations, attribute=attribute, rules=user_rules(args.class_rules)
-    )
+    with progress_bar() as progress:
+        verification = api.verify(
+            args.trace,
+            expectations,
+            attribute=attribute,
+            rules=user_rules(args.class_rules),
+            progress=progress,
+            use_cache=not args.no_cache,
+        )
     _print(args, verification)
     return verification.exit_code
 

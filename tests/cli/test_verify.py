@@ -122,3 +122,15 @@ def test_figures_lists_what_can_be_expected(capsys: pytest.CaptureFixture[str]) 
     assert "hidden(A, B)" in out
     assert "GB/s" in out
     assert "pageable-copy" in out
+
+
+def test_what_the_run_says_of_its_profiler_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "trace.sqlite").write_bytes(Path(STREAMS).read_bytes())
+    expected = ["verify", str(tmp_path), "--expect", "no perturbed"]
+
+    assert main(expected) == 0
+    (tmp_path / "run.json").write_text(json.dumps({"perturbed": {"streamed": 0.25}}))
+    assert main(expected) == 4
+    assert "streamed 25.0 % longer" in " ".join(capsys.readouterr().out.split())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies
 
 from gpuscope.analyzers import ANALYZERS
-from gpuscope.gates.figures import FIGURES
+from gpuscope.gates.figures import FIGURES, UNITS
 from gpuscope.gates.grammar import (
     Bound,
     ExpectationError,
@@ -198,3 +201,73 @@ def test_figures_have_one_meaning_for_each_form() -> None:
     forms = [(figure.name, figure.takes) for figure in FIGURES]
 
     assert len(forms) == len(set(forms))
+
+
+TOKENS = [
+    "step",
+    "no",
+    "in",
+    "path",
+    ":",
+    '"',
+    "\\",
+    "[",
+    "]",
+    "(",
+    ")",
+    ",",
+    ".",
+    "|",
+    "=",
+    ">=",
+    "<",
+    "%",
+    "hidden",
+    "busy",
+    "h2d",
+    "kernel",
+    "verdict",
+    "overlapped",
+    "worst",
+    "rank",
+    "0.6",
+    "12",
+    "ms",
+    "0>1",
+    "GB/s",
+    "host-sync",
+    " ",
+    "\n",
+    "é",
+    "\x1b",
+]
+
+
+@given(strategies.lists(strategies.sampled_from(TOKENS), max_size=14).map("".join))
+def test_any_text_parses_or_is_an_error_inside_it(text: str) -> None:
+    try:
+        parsed = parse(text, CAUSES)
+    except ExpectationError as error:
+        found = re.search(r"\(column (\d+)\)\n", str(error))
+        assert found is not None
+        assert 1 <= int(found[1]) <= len(text) + 1
+    else:
+        assert parsed == parse(f"  {parsed.text}  ", CAUSES)
+
+
+@given(strategies.text(min_size=1), strategies.sampled_from(["", "[rank=1]"]))
+def test_any_name_can_be_quoted(name: str, selectors: str) -> None:
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+
+    assert bound(f'"{escaped}"{selectors}: span < 1s').scope.pattern == name
+
+
+@given(
+    strategies.fractions(min_value=0, max_value=10**6, max_denominator=1000),
+    strategies.sampled_from(sorted(UNITS["time"].items())),
+)
+def test_values_are_read_without_rounding(value: Fraction, unit: tuple[str, float]) -> None:
+    digits = f"{value.numerator * 1000 // value.denominator / 1000:.3f}"
+    limit = bound(f"span <= {digits} {unit[0]}").limit
+
+    assert limit == float(Fraction(digits) * Fraction(unit[1]))
