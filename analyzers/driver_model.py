@@ -13,7 +13,7 @@ import numpy as np
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import USES, Case
 from gpuscope.model.classes import CODE
-from gpuscope.model.result import Finding, Result
+from gpuscope.model.result import Abstention, Finding, Result
 from gpuscope.model.tables import PINNED
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_bytes, format_ns
@@ -30,7 +30,14 @@ def run(trace: Trace, options: Options) -> Result:
     """Look for bursts of launches, and for asynchronous copies that block."""
     case = Case.of(trace, options)
     found = (_batching(case), _confidential(case))
-    return Result(findings=tuple(finding for finding in found if finding))
+    findings = tuple(finding for finding in found if finding)
+    if trace.system is None and len(case.kept_back):
+        reason = (
+            "operations start long after their launch, and the operating system is not recorded: "
+            "whether the driver sends launches in bursts is unknown"
+        )
+        return Result(findings=findings, abstained=(Abstention("driver-model", reason),))
+    return Result(findings=findings)
 
 
 def _batching(case: Case) -> Finding | None:

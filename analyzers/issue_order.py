@@ -13,7 +13,7 @@ from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import COPY_CODES, USES, Case, Region
 from gpuscope.intervals import length, union
 from gpuscope.model.classes import CLASSES, CODE
-from gpuscope.model.result import Finding, Result
+from gpuscope.model.result import Abstention, Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
 from gpuscope.waits import START_LATENCY_NS, Int64
@@ -28,7 +28,11 @@ MIN_SAVING_SHARE = 0.05
 def run(trace: Trace, options: Options) -> Result:
     """Look for copies held behind waiting ones on a shared engine or queue."""
     one_queue = trace.environment.get(VARIABLE) == "1"
-    if not one_queue and all(device.copy_engines != 1 for device in trace.devices):
+    engines = {device.copy_engines for device in trace.devices}
+    if not one_queue and 1 not in engines:
+        if None in engines and len(trace.rows_of("h2d")) and len(trace.rows_of("d2h")):
+            reason = "the number of copy engines is not recorded"
+            return Result(abstained=(Abstention("issue-order", reason),))
         return Result()
     case = Case.of(trace, options)
     return Result(findings=case.search(lambda region: _rule(case, one_queue, region)))

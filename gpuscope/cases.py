@@ -417,14 +417,18 @@ class Case:
 
     @cached_property
     def sent_in_bursts(self) -> Int64:
-        """Operations that the driver kept back while the GPU was idle; none but under Windows.
+        """Operations that the driver kept back while the GPU was idle; none but under Windows."""
+        windows = "windows" in (self.trace.system or "").lower()
+        return self.kept_back if windows else np.empty(0, np.int64)
+
+    @cached_property
+    def kept_back(self) -> Int64:
+        """Operations that did not begin on an idle GPU, though nothing held them.
 
         They were launched, and all they waited for was over, long before they started; and so it
-        was with at least half of the GPU's idle stretches.
+        was with at least half of the GPU's idle stretches: there are none otherwise.
         """
         nothing = np.empty(0, np.int64)
-        if "windows" not in (self.trace.system or "").lower():
-            return nothing
         kept_back: list[Int64] = []
         stretches = 0
         for device in range(len(self.trace.devices)):
@@ -668,9 +672,9 @@ class Case:
         `label` is the name of each group, and a group's number by `width` its device.
         """
         start, end = self.ops.start_ns[rows], self.ops.end_ns[rows]
-        first = np.full(len(label), np.iinfo(np.int64).max)
+        first = np.zeros(len(label), np.int64)
         last = np.full(len(label), -1, np.int64)
-        np.minimum.at(first, group, start)
+        first[group[::-1]] = start[::-1]  # rows are in order: the earliest is written last
         np.maximum.at(last, group, end)
         span = np.where(last >= 0, last - first, 0)
         work = sum_by(end - start, group, len(label))

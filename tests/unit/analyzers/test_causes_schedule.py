@@ -90,6 +90,18 @@ def test_breadth_first_on_one_copy_engine() -> None:
     assert findings(one_engine(breadth_first=True), *SCHEDULE) == []
 
 
+def test_an_unknown_number_of_copy_engines_abstains() -> None:
+    trace = one_engine(breadth_first=False).trace()
+    devices = tuple(dataclasses.replace(device, copy_engines=None) for device in trace.devices)
+
+    analysis = run_all(
+        dataclasses.replace(trace, devices=devices), [issue_order.ANALYZER], Options()
+    )
+
+    assert [a.analyzer for a in analysis.abstained] == ["issue-order"]
+    assert analysis.findings == ()
+
+
 def test_breadth_first_behind_late_work() -> None:
     """Copies out of two streams, the first of which waits for a long kernel, in one direction."""
     program = Program(environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})

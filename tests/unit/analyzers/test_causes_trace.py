@@ -53,6 +53,14 @@ def test_launches_sent_at_once_or_elsewhere(trace: Trace) -> None:
     assert of(trace, driver_model.ANALYZER) == []
 
 
+def test_bursts_on_an_unknown_system_are_left_undecided() -> None:
+    for kept_back_ns, abstained in ((400_000, ["driver-model"]), (0, [])):
+        trace = dataclasses.replace(bursts(kept_back_ns), system=None)
+        analysis = run_all(trace, [driver_model.ANALYZER], Options())
+        assert analysis.findings == ()
+        assert [a.analyzer for a in analysis.abstained] == abstained
+
+
 def test_other_rules_are_silent_about_idle_time_under_bursts() -> None:
     idle = (host_busy.ANALYZER, launch_bound.ANALYZER)
 
