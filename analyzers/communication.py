@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.intervals import Cover, Int64, sum_by, union
+from gpuscope.intervals import Cover, Int64, number_rows, sum_by, union
 from gpuscope.model.classes import CODE
 from gpuscope.model.exchange import Exchange
 from gpuscope.model.result import Communication, Message, Messages, Result
@@ -85,17 +85,12 @@ class _Table:
     def kinds(self) -> tuple[Messages, ...]:
         """Return the sums over messages of equal kernel, operation, bytes and peer."""
         rows, exchange = self._rows, self._exchange
-        keys = np.stack(
-            [
-                self._ops.name[rows],
-                exchange.calls[rows],
-                exchange.size_bytes[rows],
-                exchange.peer[rows],
-            ]
-        ).astype(np.int64)
-        values, kind = np.unique(keys, axis=1, return_inverse=True)
-        kind = kind.reshape(-1)
-        count = values.shape[1]
+        columns = [
+            column[rows].astype(np.int64)
+            for column in (self._ops.name, exchange.calls, exchange.size_bytes, exchange.peer)
+        ]
+        kind, first = number_rows(columns)
+        count = len(first)
         amounts = (self._work, self._exposed, self._transfer, self._moving_exposed, self._known)
         work, exposed, transfer, moving, known = (
             sum_by(amount, kind, count).tolist() for amount in amounts
@@ -106,7 +101,9 @@ class _Table:
             np.add.at(late, (kind[delayed], exchange.late[rows[delayed]]), 1)
         counts = np.bincount(kind, minlength=count).tolist()
         found = []
-        for at, (name, call, size, peer) in enumerate(values.T.tolist()):
+        for at, (name, call, size, peer) in enumerate(
+            np.stack([column[first] for column in columns], axis=1).tolist()
+        ):
             told = known[at] == counts[at]
             found.append(
                 Messages(

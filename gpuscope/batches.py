@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import Axis, sum_by
+from gpuscope.intervals import Axis, number_alike, sum_by
 from gpuscope.model.classes import ENGINE_CODES
 from gpuscope.scopes import Activities, Groups
 
@@ -22,8 +22,6 @@ Bool = npt.NDArray[np.bool_]
 
 _CHUNK_ROWS = 250_000
 """Operations of a device handled at once, where it is idle often enough to cut it so."""
-_DENSE = 1 << 16
-"""A table of so many values is always worth it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,18 +153,3 @@ def stable_order(key: Int64) -> Int64:
     if len(key) and int(key.max()) < 1 << 16:
         return np.argsort(key.astype(np.uint16), kind="stable")
     return np.argsort(key, kind="stable")
-
-
-def number_alike(key: Int64) -> tuple[Int64, Int64]:
-    """Return the distinct values of a key, and each row's position among them.
-
-    Without a sort where the values lie close together.
-    """
-    top = int(key.max(initial=0)) + 1
-    if top > max(_DENSE, 4 * len(key)) or int(key.min(initial=0)) < 0:
-        values, at = np.unique(key, return_inverse=True)
-        return values, at
-    present = np.zeros(top, np.bool_)
-    present[key] = True
-    position = np.cumsum(present) - 1
-    return np.flatnonzero(present), position[key]

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpuscope.intervals import number_rows
 from gpuscope.model.classes import CODE
 from gpuscope.model.exchange import Clock, Exchange
 from gpuscope.model.tables import ApiCalls, Operations, Ranges
@@ -171,9 +172,7 @@ def _estimates(trace: Trace, ranks: Sequence[_Rank], calls: Int64, size: Int64) 
     shortest = np.full(len(ops), UNKNOWN, np.int64)
     for rank in ranks:
         rows = rank.rows[(calls[rank.rows] >= 0) & (size[rank.rows] >= 0)]
-        keys = np.stack([ops.name[rows], calls[rows], size[rows]])
-        _, kind = np.unique(keys, axis=1, return_inverse=True)
-        kind = kind.reshape(-1)
+        kind, _ = number_rows([ops.name[rows].astype(np.int64), calls[rows], size[rows]])
         duration = ops.end_ns[rows] - ops.start_ns[rows]
         least = np.full(int(kind.max(initial=-1)) + 1, np.iinfo(np.int64).max)
         np.minimum.at(least, kind, duration)
@@ -279,13 +278,13 @@ def _asked_for(trace: Trace, rows: Int64) -> tuple[tuple[str, ...], Int64, Int64
             for each in range(len(texts))
         ]
     )
-    distinct, number = np.unique(counts, axis=1, return_inverse=True)
-    call[inside] = number.reshape(-1)
+    call[inside], groups = number_rows(list(counts))
     told = ranges.size_bytes[listed]
     whole = (_between(first, stop, work[kind] & (told < 0)) == 0) & (counts.sum(axis=0) > 0)
     size[inside] = np.where(whole, _between(first, stop, np.where(work[kind], told, 0)), UNKNOWN)
     peer[inside] = _only_peer(first, stop, np.where(work[kind], ranges.peer[listed], UNKNOWN))
-    return tuple(_group_text(column, texts) for column in distinct.T.tolist()), call, size, peer
+    listed_texts = tuple(_group_text(counts[:, one].tolist(), texts) for one in groups.tolist())
+    return listed_texts, call, size, peer
 
 
 def _range_of(trace: Trace, rows: Int64, api: ApiCalls, ranges: Ranges, listed: Int64) -> Int64:

@@ -16,8 +16,8 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.batches import Batch, number_alike
-from gpuscope.intervals import Cover, sum_by, union_sorted
+from gpuscope.batches import Batch
+from gpuscope.intervals import Cover, number_alike, number_rows, sum_by, union_sorted
 from gpuscope.lanes import COPY_LANES, Lanes, size_bounds, size_class
 from gpuscope.latest import Latest
 from gpuscope.model.classes import CODE, ENGINE_CODES
@@ -62,7 +62,7 @@ class Kinds:
             np.where(is_kernel, blocks[row], -1),
             np.where(is_kernel, threads[row], -1),
         ]
-        self.code, first = _factorize(columns)
+        self.code, first = number_rows(columns)
         self.columns = [column[first].tolist() for column in columns]
         self.count = len(first)
         self.of_row = np.full(len(activities.start_ns), -1, np.int64)
@@ -209,18 +209,6 @@ def _launch_configurations(trace: Trace) -> tuple[Int64, Int64]:
         blocks[configs.operation] = configs.grid_blocks
         threads[configs.operation] = configs.block_threads
     return blocks, threads
-
-
-def _factorize(columns: Sequence[Int64]) -> tuple[Int64, Int64]:
-    """Give equal rows equal numbers: the number of each row, and the first row of each number."""
-    code = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        # The values begin at -1, unless the trace is damaged.
-        values, at = number_alike(column + 1)
-        code = number_alike(code * len(values) + at)[1]
-    first = np.empty(int(code.max(initial=-1)) + 1, np.int64)
-    first[code[::-1]] = np.arange(len(code))[::-1]
-    return code, first
 
 
 def _shared_time(activities: Activities) -> Int64:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.batches import Batch, number_alike
-from gpuscope.intervals import sum_by
+from gpuscope.batches import Batch
+from gpuscope.intervals import number_alike, sum_by
 from gpuscope.model.classes import CLASSES
 from gpuscope.model.result import Gap, GapKind, Gaps, Neighbour
 from gpuscope.model.trace import Trace

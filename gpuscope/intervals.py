@@ -25,6 +25,8 @@ Bool = npt.NDArray[np.bool_]
 Disjoint = tuple[Int64, Int64]
 """Starts and ends of disjoint intervals."""
 
+_DENSE = 1 << 16
+"""A table of so many values is always worth it."""
 _EXACT_FLOAT = 1 << 53
 """Sums below this are exact in float64, which `np.bincount` uses."""
 
@@ -184,3 +186,36 @@ def sum_by(values: npt.NDArray[Any], group: npt.NDArray[Any], count: int) -> Int
     sums = np.zeros(count, np.int64)
     np.add.at(sums, group, values)
     return sums
+
+
+def number_alike(key: Int64) -> tuple[Int64, Int64]:
+    """Return the distinct values of a key, and each row's position among them.
+
+    Without a sort where the values lie close together.
+    """
+    top = int(key.max(initial=0)) + 1
+    if top > max(_DENSE, 4 * len(key)) or int(key.min(initial=0)) < 0:
+        values, at = np.unique(key, return_inverse=True)
+        return values, at
+    present = np.zeros(top, np.bool_)
+    present[key] = True
+    position = np.cumsum(present) - 1
+    return np.flatnonzero(present), position[key]
+
+
+def number_rows(columns: Sequence[Int64]) -> tuple[Int64, Int64]:
+    """Give equal rows equal numbers: the number of each row, and the first row of each number.
+
+    Numbers follow the order of the rows, column by column.
+
+    >>> [each.tolist() for each in number_rows([np.array([7, 7, 3]), np.array([2, 1, 1])])]
+    [[2, 1, 0], [2, 1, 0]]
+    """
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        # The values begin at -1, unless the trace is damaged.
+        values, at = number_alike(column + 1)
+        code = number_alike(code * len(values) + at)[1]
+    first = np.empty(int(code.max(initial=-1)) + 1, np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    return code, first

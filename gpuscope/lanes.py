@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.batches import Batch, KeySums, number_alike
-from gpuscope.intervals import sum_by
+from gpuscope.batches import Batch, KeySums
+from gpuscope.intervals import number_alike, sum_by
 from gpuscope.measures import link_text
 from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.result import CopyRate, EngineFigures, SizeRate, StreamFigures

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuscope.intervals import number_rows
 from gpuscope.readers.database import Database
 
 Int64 = npt.NDArray[np.int64]
@@ -54,11 +55,10 @@ def attach(database: Database, starts: Int64, kinds: Int64, threads: Int64) -> t
     # The k-th payload of a thread and time belongs to the k-th range there.
     mine = np.lexsort((kinds, starts, threads))
     theirs = np.lexsort((keys[:, 1], keys[:, 0], keys[:, 2]))
-    joined = np.concatenate(
-        [np.stack([threads, starts, kinds], axis=1)[mine], keys[theirs][:, [2, 0, 1]]]
+    columns = ((threads, 2), (starts, 0), (kinds, 1))
+    code, _ = number_rows(
+        [np.concatenate([column[mine], keys[theirs, at]]) for column, at in columns]
     )
-    _, code = np.unique(joined, axis=0, return_inverse=True)
-    code = code.reshape(-1)
     of_range, of_payload = code[: len(mine)], code[len(mine) :]
     turn = np.arange(len(theirs)) - np.searchsorted(of_payload, of_payload)
     place = np.searchsorted(of_range, of_payload) + turn

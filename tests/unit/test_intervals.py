@@ -140,3 +140,15 @@ def test_sum_by_is_exact_beyond_float(pairs: list[tuple[int, int]]) -> None:
     assert sums.tolist() == [
         sum(value for value, number in pairs if number == wanted) for wanted in range(4)
     ]
+
+
+ROWS = st.lists(st.tuples(*[st.integers(-3, 10**6)] * 3), max_size=30)
+
+
+@given(ROWS)
+def test_equal_rows_have_equal_numbers_in_their_order(rows: list[tuple[int, ...]]) -> None:
+    columns = [np.array([row[k] for row in rows], np.int64) for k in range(3)]
+    code, first = intervals.number_rows(columns)
+    distinct = sorted(set(rows))
+    assert [distinct[number] for number in code.tolist()] == rows
+    assert first.tolist() == [rows.index(row) for row in distinct]
