@@ -231,9 +231,15 @@ def _labels(traces: Sequence[Trace], ranks: Sequence[_Rank]) -> tuple[str, ...]:
     numbers = [trace.processes[device.process].rank for trace, device in places]
     if None not in numbers and len(set(numbers)) == len(numbers):
         return tuple(f"rank {number}" for number in numbers)
-    return tuple(
+    named = [
         f"GPU {device.number} of process {trace.processes[device.process].pid}"
         for trace, device in places
+    ]
+    if len(set(named)) == len(named):
+        return tuple(named)
+    # Processes of two machines, or containers, can have one number.
+    return tuple(
+        f"{text} of report {rank.trace + 1}" for text, rank in zip(named, ranks, strict=True)
     )
 
 

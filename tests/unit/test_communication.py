@@ -84,6 +84,15 @@ def test_ranks_without_numbers_are_called_by_process_and_device() -> None:
     assert (zero.messages[0].wait_ns, one.messages[0].wait_ns) == (10, 0)
 
 
+def test_equal_processes_of_two_reports_are_told_apart() -> None:
+    zero, _ = communication(rank(None, [(0, 100, {})]), rank(None, [(50, 100, {})]))
+    assert zero.ranks == (
+        "GPU 0 of process 100 of report 1",
+        "GPU 0 of process 100 of report 2",
+    )
+    assert zero.messages[0].late == {zero.ranks[0]: 0, zero.ranks[1]: 1}
+
+
 def nccl(name: str, start: int, end: int, **more: Any) -> tuple[str, int, int, dict[str, Any]]:
     return (name, start, end, {"domain": "NCCL", **more})
 
