@@ -180,17 +180,29 @@ def verify(
     expectations: Sequence[Expectation],
     *,
     attribute: str | None = None,
+    domains: Sequence[str] = (),
+    window: str | None = None,
     rules: Sequence[ClassRule] = (),
     progress: Progress = silent,
     use_cache: bool = True,
 ) -> Verification:
     """Hold expectations against the traces at `paths`, several as the ranks of one run.
 
-    See :func:`gpuscope.gates.verify.verify`; class `rules` go before the built-in ones.
+    See :func:`gpuscope.gates.verify.verify`; class `rules` go before the built-in ones. Only ranges
+    of the NVTX `domains` count, if any are given, and whole traces are clipped to the `window`, as
+    :func:`parse_window` takes it.
     """
     paths = [history.find_run(path) for path in paths]
     traces = [open_trace(path, rules, None, progress, use_cache=use_cache) for path in paths]
-    return verifying.verify(traces, expectations, _options(paths, traces), attribute=attribute)
+    options = [
+        dataclasses.replace(
+            each,
+            domains=tuple(domains),
+            window_ns=None if window is None else parse_window(window, trace.origin_ns),
+        )
+        for each, trace in zip(_options(paths, traces), traces, strict=True)
+    ]
+    return verifying.verify(traces, expectations, options, attribute=attribute)
 
 
 def compare(

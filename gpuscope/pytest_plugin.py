@@ -93,9 +93,11 @@ def _asker(path: Path, attribute: str | None) -> Callable[..., Figures]:
 
 def _record(request: pytest.FixtureRequest, command: Sequence[str] | None) -> Path:
     """Record the test, or a command, and return the run's folder."""
-    from gpuscope.recording import process
+    from gpuscope.errors import MissingError
+    from gpuscope.recording import machine, process
 
-    _need_recorder(request.config)
+    if not machine.graphics().gpus:
+        _give_up(request.config, "there is no NVIDIA GPU, or its driver does not answer")
     folder = _folder(request)
     reached = folder.with_name(f"{folder.name}.reached")
     argv = [
@@ -103,7 +105,6 @@ def _record(request: pytest.FixtureRequest, command: Sequence[str] | None) -> Pa
         "-m",
         "gpuscope",
         "run",
-        "--nsys",
         "--force",
         "--out",
         str(folder),
@@ -123,27 +124,14 @@ def _record(request: pytest.FixtureRequest, command: Sequence[str] | None) -> Pa
     if ended.interrupted:
         raise KeyboardInterrupt
     what = shlex.join(argv[argv.index("--") + 1 :])
+    if ended.code == MissingError.exit_code:
+        _give_up(request.config, lines[-1].removeprefix("gpuscope: "))
     if command is None and not reached.exists():
         _fail("the recorded run of the test ended before it asked for its trace", what, lines)
-    if ended.code == 3:
-        _give_up(request.config, lines[-1].removeprefix("gpuscope: "))
     if ended.code != 0:
         _fail(f"recording ended with exit code {ended.code}", what, lines)
     reached.unlink(missing_ok=True)
     return folder
-
-
-def _need_recorder(config: pytest.Config) -> None:
-    """Skip the test where nothing can be recorded."""
-    from gpuscope.errors import MissingError
-    from gpuscope.recording import machine, nsys
-
-    if not machine.graphics().gpus:
-        _give_up(config, "there is no NVIDIA GPU, or its driver does not answer")
-    try:
-        nsys.find()
-    except MissingError as error:
-        _give_up(config, str(error))
 
 
 def _give_up(config: pytest.Config, reason: str) -> None:

@@ -47,6 +47,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "nothing is judged where other threads launched over 20 %% of the work)",
     )
     what.add_argument(
+        "--domain",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only ranges of this NVTX domain; '' is the default domain (repeatable)",
+    )
+    what.add_argument(
+        "--window",
+        metavar="START:END",
+        help="clip the whole trace: seconds from the first operation, or 'NUMBERns' on its clock",
+    )
+    what.add_argument(
         "--class",
         dest="class_rules",
         action="append",
@@ -99,6 +111,8 @@ def run(args: argparse.Namespace) -> int:
             args.trace,
             expectations,
             attribute=attribute,
+            domains=args.domain,
+            window=args.window,
             rules=user_rules(args.class_rules),
             progress=progress,
             use_cache=not args.no_cache,
@@ -125,8 +139,9 @@ def _record(args: argparse.Namespace) -> int:
     from gpuscope import api
     from gpuscope.model.classes import user_rules
 
-    if args.expect or args.budget or args.junit or args.json or args.markdown:
-        msg = "--record only proposes a budget: use --expect, --budget and the forms without it."
+    judging = (args.expect, args.budget, args.junit, args.json, args.markdown)
+    if any(judging) or args.domain or args.window:
+        msg = "--record only proposes a budget: leave out what judges or narrows."
         raise UsageError(msg)
     if args.out is None:
         msg = "--record needs the file that the budget goes to: -o budget.toml"

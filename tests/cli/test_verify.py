@@ -115,6 +115,14 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "cannot be written" in capsys.readouterr().err
 
 
+def test_window_and_domain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify("--window", "0:0.05", "--expect", "span <= 50 ms") == 0
+    assert verify("--expect", "span <= 50 ms") == 4
+    assert verify("--window", "9:10", "--expect", "span <= 50 ms") == 5
+    assert verify("--domain", "gpuscope", "--expect", MET) == 0
+    assert verify("--domain", "other", "--expect", MET) == 5
+
+
 def test_figures_lists_what_can_be_expected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--figures"]) == 0
 
