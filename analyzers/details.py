@@ -19,8 +19,8 @@ from gpuscope.scopes import Activities, Entry, RangeScopes, clip, device_groups
 
 def run(trace: Trace, options: Options) -> Result:
     """Measure what the scopes of `overlap` and `ranges` hold, beyond their overlap."""
-    activities = Activities.of(trace)
-    kinds = Kinds(trace, activities)
+    activities = Activities.of(trace, options.moving_ns)
+    kinds = Kinds.of(trace, activities)
     windowed = clip(activities, options.window_ns) if options.window_ns else activities
     entries, groups = device_groups(windowed)
     devices = _Figures(trace, kinds, windowed, entries, clipped=options.window_ns is not None)
