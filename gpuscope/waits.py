@@ -237,14 +237,17 @@ def _engine_times(trace: Trace, ops: Operations) -> tuple[Int64, Int64]:
     return found, time
 
 
+def _nothing(ops: Operations) -> Int64:
+    """Return -1 for every operation, in no memory; it must not be written to."""
+    return np.broadcast_to(np.int64(-1), len(ops))
+
+
 def _null_times(trace: Trace, ops: Operations, call_start: Int64) -> tuple[Int64, Int64]:
     """Apply the rule of the legacy null stream, in the order of the launches.
 
     Work of the null stream waits for what blocking streams of its context were given before, and
     their work for what the null stream was given before. Streams of unknown kind take no part.
     """
-    found = np.full(len(ops), -1, np.int64)
-    time = np.full(len(ops), -1, np.int64)
     contexts: dict[tuple[int, int, int], int] = {}
     context_of = np.full(len(trace.streams) + 1, -1, np.int64)
     is_null = np.zeros(len(trace.streams) + 1, np.bool_)
@@ -256,7 +259,9 @@ def _null_times(trace: Trace, ops: Operations, call_start: Int64) -> tuple[Int64
     rows = np.flatnonzero((context_of[ops.stream] >= 0) & (call_start >= 0))
     null = is_null[ops.stream[rows]]
     if not null.any() or null.all():
-        return found, time
+        return _nothing(ops), _nothing(ops)
+    found = np.full(len(ops), -1, np.int64)
+    time = np.full(len(ops), -1, np.int64)
     rows = rows[np.lexsort((call_start[rows], context_of[ops.stream[rows]]))]
     null = is_null[ops.stream[rows]]
     context = context_of[ops.stream[rows]]
@@ -274,9 +279,7 @@ class _Events:
     def __init__(
         self, trace: Trace, ops: Operations, call_start: Int64, predecessor: Int64
     ) -> None:
-        self.operation = np.full(len(ops), -1, np.int64)
-        self.time_ns = np.full(len(ops), -1, np.int64)
-        self.total = self.resolved = 0
+        self.operation = self.time_ns = _nothing(ops)
         links = event_links(trace, ops, r"cu(da)?StreamWaitEvent")
         self.resolved = len(links.call)
         self.total = self.resolved + len(links.unresolved)
@@ -289,6 +292,8 @@ class _Events:
         launched = np.flatnonzero(call_start >= 0)
         if not len(launched):
             return
+        self.operation = np.full(len(ops), -1, np.int64)
+        self.time_ns = np.full(len(ops), -1, np.int64)
         launched = launched[np.lexsort((call_start[launched], ops.stream[launched]))]
         stream = ops.stream[launched]
         position, reach = _running_max(stream, ops.end_ns[launched])
