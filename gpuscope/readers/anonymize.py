@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.errors import OutputError, UsageError
+from gpuscope.readers import nccl_payload, nsys_sqlite, open_trace
 from gpuscope.readers import nsys_schema as schema
-from gpuscope.readers import nsys_sqlite, open_trace
 from gpuscope.readers.database import Database
 
 _TABLES = (
@@ -42,8 +42,8 @@ _TABLES = (
 _NAME_COLUMNS = ("shortName", "demangledName", "nameId", "textId")
 """Columns that refer to the texts that are kept."""
 
-_NVTX_TYPES = (59, 60, 75)
-"""Ranges, and the creation of domains."""
+_NVTX_TYPES = (59, 60, 75, 33)
+"""Ranges, the creation of domains, and the names of categories."""
 
 _MODEL = r"[\w ()+/.-]{1,64}"
 _FACTS: Mapping[str, Mapping[str, str]] = {
@@ -162,6 +162,30 @@ class _Copy:
             self._copy_numbers(
                 table, schema.NVTX.columns, ("text",), f" WHERE eventType IN ({kinds})"
             )
+            self._copy_payloads(table, f"eventType IN ({kinds})")
+
+    def _copy_payloads(self, table: str, condition: str) -> None:
+        """Keep of the payloads of ranges what NCCL says of sizes and peers."""
+        layout = nccl_payload.layout_of(self._source)
+        if not layout or "binaryData" not in self._source.columns(table):
+            return
+        self._insert(
+            "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+            ("domainId", "schemaId", "name", "type", "offset"),
+            nccl_payload.layout_rows(layout),
+        )
+        self._target.execute(f'ALTER TABLE "{table}" ADD COLUMN binaryData BLOB')
+        payloads = self._source.iterate(
+            f"SELECT CASE typeof(binaryData) WHEN 'blob' THEN binaryData END "
+            f'FROM "{table}" WHERE {condition}'
+        )
+        # The rows of the copy are numbered from 1, in the order of reading.
+        kept = (
+            (nccl_payload.cleaned(payload, layout), row)
+            for row, (payload,) in enumerate(payloads, start=1)
+            if payload is not None
+        )
+        self._target.executemany(f'UPDATE "{table}" SET binaryData = ? WHERE rowid = ?', kept)
 
     def _copy_facts(self, table: str, patterns: Mapping[str, str]) -> None:
         records = self._source.records(table, *patterns)

@@ -40,7 +40,7 @@ def attach(database: Database, starts: Int64, kinds: Int64, threads: Int64) -> t
         ``start``, ``eventType`` and ``globalTid`` of the ranges.
     """
     size, peer = np.full(len(starts), -1, np.int64), np.full(len(starts), -1, np.int64)
-    layout = _layout(database)
+    layout = layout_of(database)
     if not layout or "binaryData" not in database.columns("NVTX_EVENTS"):
         return size, peer
     rows = database.rows(
@@ -92,13 +92,29 @@ def decode(payloads: Iterable[bytes], layout: Layout) -> tuple[Int64, Int64]:
     return size, peer
 
 
+def cleaned(payload: bytes, layout: Layout) -> bytes | None:
+    """Return a payload with nothing but header, size and peer in it; None where it has neither."""
+    for (domain, schema), entries in layout.items():
+        head = payload[:_SCHEMA_AT], payload[_SCHEMA_AT : 2 * _SCHEMA_AT]
+        if [int.from_bytes(part[:4], "little") for part in head] != [domain, schema % (1 << 32)]:
+            continue
+        kept = bytearray(len(payload))
+        kept[:HEADER_BYTES] = payload[:HEADER_BYTES]
+        for offset, kind in entries.values():
+            begin = HEADER_BYTES + offset
+            part = slice(begin, begin + np.dtype(kind).itemsize)
+            kept[part] = payload[part]
+        return bytes(kept[: len(payload)])
+    return None
+
+
 def _field(table: npt.NDArray[np.uint8], offset: int, kind: str) -> Int64:
     width = np.dtype(kind).itemsize
     column = np.ascontiguousarray(table[:, offset : offset + width]).view(kind).reshape(-1)
     return column.astype(np.int64)
 
 
-def _layout(database: Database) -> Layout:
+def layout_of(database: Database) -> Layout:
     """Read where sizes and peers lie in the payloads of each schema."""
     found: dict[tuple[int, int], dict[str, tuple[int, str]]] = {}
     entries = database.records(
@@ -110,6 +126,16 @@ def _layout(database: Database) -> Layout:
             place = (_number(entry.get("domainId")), _number(entry.get("schemaId")))
             found.setdefault(place, {})[name] = (max(0, _number(entry.get("offset"))), kind)
     return found
+
+
+def layout_rows(layout: Layout) -> list[tuple[int, int, str, int, int]]:
+    """Return domain, schema, name, type and offset of every entry that is read."""
+    types = {text: number for number, text in reversed(_TYPES.items())}
+    return [
+        (domain, schema, name, types[kind], offset)
+        for (domain, schema), entries in layout.items()
+        for name, (offset, kind) in entries.items()
+    ]
 
 
 def _number(value: Any) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuscope.readers import open_trace
+from gpuscope.readers.anonymize import anonymize
 from tests.make_export import VARIANTS, Export
 
 NCCL = 2
@@ -117,3 +118,24 @@ def test_what_is_cut_off_or_unknown_says_nothing(tmp_path: Path, bad: Any) -> No
         [("ncclSend", 10, {"binaryData": bad}), ("ncclSend", 20, {"binaryData": good})],
     )
     assert found == [(-1, -1), (8, 1)]
+
+
+def test_a_copy_keeps_sizes_and_peers_and_nothing_else(tmp_path: Path) -> None:
+    secret = 0x5EC12E75EC12E7
+    source, target = tmp_path / "a.sqlite", tmp_path / "b.sqlite"
+    collective = struct.pack("<QQi4s", secret, 8, 3, b"hide")
+    calls: list[tuple[str, int, dict[str, Any]]] = [
+        ("ncclBroadcast", 10, {"binaryData": blob(COLLECTIVE, collective)}),
+        ("plain", 20, {}),
+        ("ncclSend", 30, {"binaryData": blob(EXCHANGE, struct.pack("<Qi4s", 4096, 1, b"hide"))}),
+        ("other", 40, {"binaryData": blob(MARKER, struct.pack("<Q", secret))}),
+    ]
+    found = read(source, calls)
+    anonymize(source, target)
+    ranges = open_trace(target).ranges
+    assert ranges is not None
+    assert list(zip(ranges.size_bytes.tolist(), ranges.peer.tolist(), strict=True)) == found
+    written = target.read_bytes()
+    assert struct.pack("<Q", secret) in source.read_bytes()
+    assert struct.pack("<Q", secret) not in written
+    assert b"hide" not in written
