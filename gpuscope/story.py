@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuscope.cases import Case, Region
-from gpuscope.intervals import subtract, union
+from gpuscope.intervals import subtract, sum_by, union
 from gpuscope.model.classes import CLASSES, ENGINE_CODES
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_bytes, format_ns
@@ -20,6 +20,8 @@ from gpuscope.waits import REASONS, Int64, call_name
 SCHEMA_VERSION = 1
 HOST_STEPS = 6
 """The longest things the launching thread did while the operation waited for it."""
+MOST_BARS = 600
+"""Bars of a lane; with more operations each stands for a cell of the window."""
 WORST = 3
 """Operations of a range that are told one by one: those whose reason cost most."""
 
@@ -83,7 +85,10 @@ class ReasonCost:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One operation as it is drawn."""
+    """One operation as it is drawn; of a lane with more than MOST_BARS, a cell of the window.
+
+    A cell has the class that takes most of the time of the operations that begin in it.
+    """
 
     op_class: str
     start_ns: int
@@ -182,18 +187,11 @@ def tell_range(case: Case, region: Region) -> RangeStory:
     spans = region.finish_ns - region.begin_ns
     drawn = int(np.argsort(spans, kind="stable")[(len(spans) - 1) // 2])
     rows = region.rows[region.instance == drawn]
-    lanes = []
-    for stream in np.unique(ops.stream[rows]).tolist():
-        mine = rows[ops.stream[rows] == stream]
-        bars = zip(
-            ops.op_class[mine].tolist(),
-            ops.start_ns[mine].tolist(),
-            ops.end_ns[mine].tolist(),
-            strict=True,
-        )
-        lanes.append(
-            Lane(_stream(trace, stream), tuple(Bar(CLASSES[code], a, b) for code, a, b in bars))
-        )
+    window = int(region.begin_ns[drawn]), int(region.finish_ns[drawn])
+    lanes = [
+        Lane(_stream(trace, stream), _bars(case, rows[ops.stream[rows] == stream], window))
+        for stream in np.unique(ops.stream[rows]).tolist()
+    ]
     # What came before the instance is no part of its story.
     since = ops.start_ns[region.rows] - region.begin_ns[region.instance]
     cost = np.minimum(waits.cost_ns[region.rows], since)
@@ -207,11 +205,28 @@ def tell_range(case: Case, region: Region) -> RangeStory:
         busy_ns=region.busy_ns,
         idle_ns=region.idle_ns,
         drawn=drawn,
-        drawn_window_ns=(int(region.begin_ns[drawn]), int(region.finish_ns[drawn])),
+        drawn_window_ns=window,
         lanes=tuple(lanes),
         reasons=_reasons(case, region.rows, np.maximum(cost, 0)),
         worst=tuple(tell_operation(case, row) for row in worst.tolist()),
     )
+
+
+def _bars(case: Case, rows: Int64, window_ns: tuple[int, int]) -> tuple[Bar, ...]:
+    """Return the bars of one lane."""
+    ops = case.ops
+    op_class, start, end = ops.op_class[rows], ops.start_ns[rows], ops.end_ns[rows]
+    if len(rows) > MOST_BARS:
+        low, high = window_ns
+        edges = np.linspace(low, high, MOST_BARS + 1).astype(np.int64)
+        cell = np.searchsorted(edges, start, side="right") - 1
+        size = MOST_BARS * len(CLASSES)
+        work = sum_by(end - start, np.minimum(cell, MOST_BARS - 1) * len(CLASSES) + op_class, size)
+        work = work.reshape(MOST_BARS, len(CLASSES))
+        some = np.flatnonzero(work.max(axis=1))
+        op_class, start, end = work.argmax(axis=1)[some], edges[some], edges[some + 1]
+    columns = zip(op_class.tolist(), start.tolist(), end.tolist(), strict=True)
+    return tuple(Bar(CLASSES[code], a, b) for code, a, b in columns)
 
 
 def _reasons(case: Case, rows: Int64, cost: Int64) -> tuple[ReasonCost, ...]:

@@ -8,7 +8,7 @@ import pytest
 
 from gpuscope.analysis import Options
 from gpuscope.cases import Case
-from gpuscope.story import Step, operation_at, tell_operation, tell_range
+from gpuscope.story import MOST_BARS, Step, operation_at, tell_operation, tell_range
 from tests.unit.analyzers.test_causes_program import CALL_NS, GAP_NS, MS, Program
 
 
@@ -91,6 +91,22 @@ def test_the_operation_at_a_time(time_ns: int, operation: int | None) -> None:
     program.kernel(2, 3 * MS)
 
     assert operation_at(program.trace(), time_ns) == operation
+
+
+def test_a_lane_of_many_operations_is_drawn_in_cells() -> None:
+    program = Program()
+    for _ in range(MOST_BARS):
+        program.kernel(1, 1_000)
+    for _ in range(MOST_BARS):
+        program.copy("h2d", 1, 1_000)
+
+    case = case_of(program)
+    (lane,) = tell_range(case, case.levels[0][0]).lanes
+
+    assert len(lane.bars) <= MOST_BARS
+    classes = [bar.op_class for bar in lane.bars]
+    assert classes == ["kernel"] * classes.count("kernel") + ["h2d"] * classes.count("h2d")
+    assert 0.9 < classes.count("kernel") / classes.count("h2d") < 1.1
 
 
 def test_a_range() -> None:
