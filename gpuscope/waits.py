@@ -36,13 +36,6 @@ REASONS = ("host", "stream", "event", "null-stream", "engine", "sm", "unknown")
 """What an operation can have waited for last; the position is the code in `Waits.reason`."""
 REASON = {name: code for code, name in enumerate(REASONS)}
 
-# Limits of a streaming multiprocessor that hold from compute capability 7.0 on or are larger on
-# newer ones: a grid that fills these is sure to fill the real ones.
-_SM_THREADS = 2048
-_SM_BLOCKS = 32
-_SM_REGISTERS = 65_536
-_SM_SHARED_BYTES = 233_472
-
 
 @dataclass(frozen=True, slots=True)
 class Waits:
@@ -445,15 +438,17 @@ def _sm_busy(trace: Trace, ops: Operations, ready: Int64) -> Bool:
     if configs is None or not len(configs):
         return busy
     sms = np.array([device.sm_count or 0 for device in trace.devices] or [0], np.int64)
-    threads = np.maximum(configs.block_threads, 1)
-    registers = np.maximum(configs.registers_per_thread * threads, 1)
-    blocks = np.minimum(
-        np.minimum(_SM_BLOCKS, _SM_THREADS // threads),
-        np.minimum(
-            _SM_REGISTERS // registers, _SM_SHARED_BYTES // np.maximum(configs.shared_bytes, 1)
-        ),
-    )
     device = ops.device[configs.operation]
+    limits = [device.sm_limits for device in trace.devices]
+    threads = np.maximum(configs.block_threads, 1).astype(np.int64)
+    blocks = np.array([limit.blocks for limit in limits], np.int64)[device]
+    for held, taken in (
+        ([limit.threads for limit in limits], threads),
+        ([limit.registers for limit in limits], configs.registers_per_thread * threads),
+        ([limit.shared_bytes for limit in limits], configs.shared_bytes),
+    ):
+        room = np.array(held, np.int64)[device] // np.maximum(taken, 1)
+        np.minimum(blocks, room, out=blocks)
     fills = (sms[device] > 0) & (configs.grid_blocks >= sms[device] * np.maximum(blocks, 1))
     for number in np.unique(device).tolist():
         filling = configs.operation[fills & (device == number)]

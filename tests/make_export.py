@@ -47,7 +47,7 @@ _TABLES = {
     "PROCESSES": "globalPid pid name:TEXT",
     "ThreadNames": "nameId priority globalTid",
     "TARGET_INFO_GPU": "vmId! id! name:TEXT busLocation:TEXT smCount uuid:TEXT cuDevice "
-    "asyncEngines",
+    "asyncEngines maxWarpsPerSm threadsPerWarp maxBlocksPerSm maxRegistersPerSm maxShmemPerSm",
     "TARGET_INFO_CUDA_GPU": "deviceId! name:TEXT numMultiprocessors numMemcpyEngines",
     "TARGET_INFO_CUDA_DEVICE": "gpuId cudaId! pid!",
     "TARGET_INFO_CUDA_STREAM": "streamId! hwId! vmId! processId! contextId! priority! flag!",

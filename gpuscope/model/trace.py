@@ -47,6 +47,19 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
+class SmLimits:
+    """What a streaming multiprocessor holds at once; by default the most that any does.
+
+    A grid that fills the largest of them is sure to fill the real ones.
+    """
+
+    threads: int = 2048
+    blocks: int = 32
+    registers: int = 65_536
+    shared_bytes: int = 233_472
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """A GPU as one process sees it."""
 
@@ -60,6 +73,7 @@ class Device:
     sm_count: int | None
     hardware: str
     """Identity of the GPU within the report: equal for two processes on one GPU."""
+    sm_limits: SmLimits = SmLimits()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,11 @@ _FACTS: Mapping[str, Mapping[str, str]] = {
         "name": _MODEL,
         "asyncEngines": "",
         "smCount": "",
+        "maxWarpsPerSm": "",
+        "threadsPerWarp": "",
+        "maxBlocksPerSm": "",
+        "maxRegistersPerSm": "",
+        "maxShmemPerSm": "",
         "cuDevice": "",
     },
     "TARGET_INFO_CUDA_GPU": {

@@ -204,7 +204,14 @@ class FactSpec:
 GPU_INFO = (
     FactSpec(
         "TARGET_INFO_GPU",
-        {name: name for name in ("id", "name", "asyncEngines", "smCount", "uuid", "cuDevice")},
+        {
+            name: name
+            for name in (
+                *("id", "name", "asyncEngines", "smCount", "uuid", "cuDevice"),
+                *("maxWarpsPerSm", "threadsPerWarp", "maxBlocksPerSm", "maxRegistersPerSm"),
+                "maxShmemPerSm",
+            )
+        },
     ),
     FactSpec(
         "TARGET_INFO_CUDA_GPU",

@@ -31,7 +31,7 @@ from gpuscope.model.tables import (
     Ranges,
     SyncRecords,
 )
-from gpuscope.model.trace import Category, Device, Process, Stream, Thread, Trace
+from gpuscope.model.trace import Category, Device, Process, SmLimits, Stream, Thread, Trace
 from gpuscope.progress import Progress, silent
 from gpuscope.readers import nccl_payload
 from gpuscope.readers import nsys_schema as schema
@@ -912,6 +912,7 @@ class _Assembly:
                     copy_engines=_positive(record.get("asyncEngines")),
                     sm_count=_positive(record.get("smCount")),
                     hardware=str(uuid or f"gpu {gpu}"),
+                    sm_limits=_sm_limits(record),
                 )
             )
         return tuple(devices)
@@ -955,6 +956,18 @@ def _owner(hardware: int, machine: int, pid: int) -> int:
     if hardware < 0 or machine < 0:
         return pid
     return (hardware << _HARDWARE_SHIFT) | (machine << _MACHINE_SHIFT) | pid
+
+
+def _sm_limits(record: Mapping[str, Any]) -> SmLimits:
+    """Return what a multiprocessor of a GPU holds, as far as it is recorded."""
+    warps, threads = _positive(record.get("maxWarpsPerSm")), _positive(record.get("threadsPerWarp"))
+    known = {
+        "threads": warps * threads if warps and threads else None,
+        "blocks": _positive(record.get("maxBlocksPerSm")),
+        "registers": _positive(record.get("maxRegistersPerSm")),
+        "shared_bytes": _positive(record.get("maxShmemPerSm")),
+    }
+    return SmLimits(**{name: limit for name, limit in known.items() if limit is not None})
 
 
 def machine_facts(database: Database) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 
 from gpuscope import samples
 from gpuscope.model.classes import CODE
-from gpuscope.model.trace import Trace
+from gpuscope.model.trace import SmLimits, Trace
 from gpuscope.readers import open_trace
 from gpuscope.waits import REASONS, START_LATENCY_NS, Waits, call_name
 from tests.make_trace import make_trace
@@ -150,6 +150,17 @@ def test_a_kernel_without_room_waits_for_the_multiprocessors() -> None:
 
 def test_with_room_left_the_reason_is_unknown() -> None:
     assert reasons(sm_program(blocks=10).trace())[1] == "unknown"
+
+
+def test_a_small_multiprocessor_is_full_sooner() -> None:
+    """Blocks of 1024 threads: two fit at most anywhere, one where 1536 threads do."""
+    trace = sm_program(blocks=200).trace()
+    small = tuple(
+        dataclasses.replace(device, sm_limits=SmLimits(threads=1536)) for device in trace.devices
+    )
+
+    assert reasons(trace)[1] == "unknown"
+    assert reasons(dataclasses.replace(trace, devices=small))[1] == "sm"
 
 
 def test_overlapping_kernels_of_one_stream_did_not_wait_for_each_other() -> None:

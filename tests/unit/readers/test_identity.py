@@ -9,7 +9,7 @@ import pytest
 from gpuscope import api
 from gpuscope.model.classes import CLASSES
 from gpuscope.model.tables import MEMORY_KINDS, PAGEABLE, PREFETCH, STAGED, Operations
-from gpuscope.model.trace import Trace
+from gpuscope.model.trace import SmLimits, Trace
 from gpuscope.readers import open_trace
 from tests.make_export import ACTIVITY, NONE_ID, VARIANTS, Export
 
@@ -107,6 +107,15 @@ def test_a_number_of_copy_engines_that_says_nothing_is_unknown(engines: object, 
         export.execute("UPDATE TARGET_INFO_GPU SET asyncEngines = ?", engines)
         export.operation("KERNEL", 0, 5, shortName="k")
     assert open_trace(path).devices[0].copy_engines is None
+
+
+def test_what_a_multiprocessor_holds(path: Path) -> None:
+    with Export(path) as export:
+        export.gpu(maxWarpsPerSm=48, threadsPerWarp=32, maxBlocksPerSm=24, maxRegistersPerSm=0)
+        export.operation("KERNEL", 0, 5, shortName="k")
+
+    # What is not recorded, or nought, is taken for the most that there is.
+    assert open_trace(path).devices[0].sm_limits == SmLimits(threads=1536, blocks=24)
 
 
 @pytest.mark.parametrize("stream", [NONE_ID, None])
