@@ -6,7 +6,7 @@
   const byId = (name) => document.getElementById(name);
 
   async function ask(path, values) {
-    const answer = await fetch(`${path}?${new URLSearchParams(values)}`);
+    const answer = await fetch(`${path}?${new URLSearchParams(values)}`).catch(() => ({}));
     if (!answer.ok) throw new Error(answer.status === 400 ? "That cannot be asked for." : "gpuscope does not answer: is it still running?");
     return answer.json();
   }

@@ -7,6 +7,11 @@
   const HEIGHT = { group: 22, device: 34, idle: 16, range: 20, stream: 26, engine: 24, thread: 22, nvtx: 20, mpi: 20 };
   const MIN_WIDTH_NS = 20, CHARACTER = 6.3, FONT = "11px system-ui, 'DejaVu Sans', sans-serif";
   const EXPOSED = ["h2d", "d2h", "p2p", "comm", "uvm"], COMPUTE = ["kernel", "fused"];
+  const IDLE = {
+    "idle: host": "its launch by the host", "idle: stream": "its stream", "idle: event": "an event",
+    "idle: null-stream": "the legacy null stream", "idle: engine": "its copy engine",
+    "idle: sm": "room on the GPU", "idle: unknown": "something that the trace does not tell",
+  };
   const ARROWS = { launch: "launched by", stream: "before it in its stream", event: "waited for by an event", "null-stream": "by the rule of the null stream", engine: "before it on its engine" };
 
   // Units
@@ -438,11 +443,16 @@
           changed();
         });
       }
-      const marked = [["exposed", "exposed: a copy or communication under no kernel"]];
-      if (rows.some((row) => row.kind === "device")) for (const [name, title] of marked) {
-        const key = element("span", "tl-key", legend, { title });
-        element("span", "swatch line", key);
-        element("span", "", key).textContent = name;
+      const key = (name, title, color) => {
+        const made = element("span", "tl-key", legend, { title });
+        element("span", color ? "swatch" : "swatch line", made).style.background = color || "";
+        element("span", "", made).textContent = name;
+      };
+      if (rows.some((row) => row.kind === "device")) key("exposed", "A copy or communication under no kernel");
+      for (const paint of [...used].filter((each) => each >= meta.hideable && each < meta.first_set).sort((a, b) => a - b)) {
+        const { name } = paints[paint];
+        if (name === "wait") key("waiting call", "A CUDA call that waits for the GPU", colorsOf(paint)[0]);
+        else if (IDLE[name]) key(name, `Nothing ran: the next operation waited for ${IDLE[name]}`, colorsOf(paint)[0]);
       }
     }
 
