@@ -50,10 +50,11 @@ class Figure:
     name: str
     kind: str
     takes: str
-    """``""``, ``"A"`` (a class), ``"A, B"`` (two), or ``"A, …"`` (any number)."""
+    """``""``, ``"A"`` (a class), ``"A, B"``, ``"A, …"`` (any number), or ``"K"`` (a count)."""
     summary: str
     of: Callable[..., Value] | None
-    """Takes a scope and the arguments; raises AbsentError. None: the number of instances."""
+    """Takes a scope and the arguments; raises AbsentError. None: it is of the range, not of its
+    scope, as the number of instances is."""
 
     @property
     def additive(self) -> bool:
@@ -127,6 +128,10 @@ def _peak(scope: Scope) -> Value:
     return _exact(scope.concurrency.peak, "")
 
 
+def _at_once(scope: Scope, streams: str) -> Value:
+    return _exact(scope.concurrency.streams_ns.get(str(int(streams)), 0), "")
+
+
 def _only(scope: Scope, *names: str) -> Value:
     for name in names:
         _classes(scope, name)
@@ -177,6 +182,11 @@ def _overlap_time(scope: Scope, a: str, b: str) -> Value:
         raise AbsentError(pair.reason)
     open_ns = pair.uncertainty_ns or 0
     return Value(pair.overlap_ns, max(0, pair.overlap_ns - open_ns), pair.overlap_ns + open_ns)
+
+
+def _uncertainty(scope: Scope, a: str, b: str) -> Value:
+    pair = _pair(scope, a, b)
+    return _exact(pair.uncertainty_ns, pair.reason)
 
 
 def _hidden(scope: Scope, a: str, b: str) -> Value:
@@ -261,6 +271,21 @@ FIGURES = (
         _of_scope("overlap_efficiency"),
     ),
     Figure("peak", COUNT, "", "streams that run at once at most", _peak),
+    Figure("at_once", TIME, "K", "time in which exactly K streams run", _at_once),
+    Figure(
+        "uncertainty",
+        TIME,
+        "A, B",
+        "what the clock's steps leave open of the overlap",
+        _uncertainty,
+    ),
+    Figure(
+        "unattributed",
+        RATIO,
+        "",
+        "share of the work launched in the range's windows that is not its own",
+        None,
+    ),
     Figure("instances", COUNT, "", "instances of the range that launched GPU work", None),
 )
 """All figures, in the order of the documentation."""
@@ -268,7 +293,7 @@ FIGURES = (
 
 def find_figure(name: str, arguments: int) -> Figure | None:
     """Return the figure of that name that takes so many arguments."""
-    fits = {0: {""}, 1: {"A", "A, …"}, 2: {"A, B", "A, …"}}.get(arguments, {"A, …"})
+    fits = {0: {""}, 1: {"A", "A, …", "K"}, 2: {"A, B", "A, …"}}.get(arguments, {"A, …"})
     return next((f for f in FIGURES if f.name == name and f.takes in fits), None)
 
 

@@ -6,7 +6,7 @@
                 | "no" cause {"|" cause} ["in" scope]
     scope       = ["path"] name [selectors] | selectors
     selectors   = "[" key "=" number {"," key "=" number} "]"      key: process, rank, device
-    figure      = word ["(" class {"," class} ")"]
+    figure      = word ["(" (class {"," class} | count) ")"]
     comparison  = ">=" | ">" | "<=" | "<" | "==" | "!="
     value       = number [unit] | verdict {"|" verdict}
     name        = characters but spaces and : " [ ] | any text in double quotes
@@ -264,7 +264,11 @@ class _Parser:
             while True:
                 self.skip()
                 columns.append(self.at)
-                arguments.append(self.class_name(arguments))
+                counted = figures.find_figure(name, 1)
+                if counted is not None and counted.takes == "K":
+                    arguments.append(self.count())
+                else:
+                    arguments.append(self.class_name(arguments))
                 if self.symbol(")"):
                     break
                 self.need(",", "or ')' here")
@@ -279,6 +283,12 @@ class _Parser:
         if figure.of is None and scope.pattern is None:
             raise self.fail(f"{name} is a figure of ranges: name one, such as step: {name}", start)
         return figure, tuple(arguments)
+
+    def count(self) -> str:
+        number = self.take(re.compile(r"[1-9]\d*"))
+        if number is None:
+            raise self.fail("a number from 1 is wanted")
+        return number
 
     def class_name(self, before: Iterable[str]) -> str:
         start = self.at

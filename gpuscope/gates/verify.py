@@ -336,12 +336,12 @@ def _measure(bound: Bound, trace: _Judged, entry: _Entry, attribute: str | None)
 def _doubt(bound: Bound, trace: _Judged, entry: _Entry, attribute: str | None) -> str | None:
     """Say why a figure of the scope, though it has one, cannot be trusted."""
     missed = entry.missed_ratio or 0.0
-    if attribute is None and missed > MAX_MISSED_SHARE:
+    if attribute is None and missed > MAX_MISSED_SHARE and bound.figure.of is not None:
         return (
             f"other threads launched {format_ratio(missed)} of the work in its window: "
             "--attribute process counts it, --attribute thread leaves it out"
         )
-    counts = bound.figure.name in {"count", "bytes", "instances"}
+    counts = bound.figure.name in {"count", "bytes", "instances", "unattributed"}
     if (entry.process, entry.device) in trace.shared and not counts:
         return "another process used this GPU meanwhile, perhaps in turns (no MPS is known)"
     if "graph" in entry.scope.classes and not counts and "graph" not in bound.arguments:
@@ -399,8 +399,11 @@ def _number(value: float | str) -> float:
 
 def _value(figure: Figure, arguments: Sequence[str], entry: _Entry) -> Value:
     if figure.of is None:
-        count = entry.instances or 0
-        return Value(count, count, count)
+        known = {"instances": entry.instances, "unattributed": entry.missed_ratio}[figure.name]
+        if known is None:
+            msg = f"{figure.name} is not known here"
+            raise AbsentError(msg)
+        return Value(known, known, known)
     return figure.of(entry.scope, *arguments)
 
 

@@ -96,6 +96,11 @@ def value(text: str, trace: Trace) -> Any:
         ("step: exposed(h2d).worst <= 49us", False),
         ("step: busy.worst <= 150 us", True),
         ("step: peak == 2", True),
+        ("step: at_once(1) == 80 us", True),
+        ("step: at_once(2).total == 180 us", True),
+        ("step: at_once(3) == 0", True),
+        ("step: uncertainty(h2d, kernel) <= 10 ns", True),
+        ("step: unattributed == 0", True),
         ("step: peak(kernel) == 1", True),
         ("step: streams(kernel) == 1", True),
         ("step: concurrency(kernel) == 1", True),
@@ -232,6 +237,7 @@ def test_launches_of_other_threads_are_not_passed_over() -> None:
     )
 
     assert "other threads launched 50.0 %" in check("a: count(kernel) == 1", trace).text
+    assert check("a: unattributed <= 20 %", trace).met is False
     assert check("a: count(kernel) == 1", trace, attribute="thread").met is True
     assert check("a: count(kernel) == 2", trace, attribute="process").met is True
 
