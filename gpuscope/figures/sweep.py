@@ -54,16 +54,15 @@ def sweep_figure(option: str, rows: Sequence[tuple[str, Mapping[str, Any]]], the
                 **style,
             )
         )
+    ticks: dict[str, Any] = {"type": "category"}
+    if by_ratio:
+        ticks = {"type": "log", "tickvals": x, "ticktext": [f"{ratio:.3g}" for ratio in x]}
     figure.update_layout(
         paper_bgcolor=theme.surface,
         plot_bgcolor=theme.surface,
         font={"color": theme.text},
         title=f"{rows[0][1]['benchmark']} on {rows[0][1]['machine'].get('gpu', 'an unknown GPU')}",
-        xaxis={
-            "title": RATIO_TITLE if by_ratio else option,
-            "type": "log" if by_ratio else "category",
-            "gridcolor": theme.line,
-        },
+        xaxis={"title": RATIO_TITLE if by_ratio else option, "gridcolor": theme.line, **ticks},
         yaxis={"title": title, "rangemode": "tozero", "gridcolor": theme.line},
     )
     return figure

@@ -254,6 +254,7 @@ def test_the_plot_is_over_the_ratio_in_its_order() -> None:
     assert (list(measured.x), list(measured.y), list(possible.y)) == ([0.5, 4], [1.5, 5], [2.5, 6])
     assert list(measured.text) == ["steps few", "steps many"]
     assert figure.layout.xaxis.title.text == RATIO_TITLE
+    assert list(figure.layout.xaxis.ticktext) == ["0.5", "4"]
 
 
 def test_the_plot_of_what_has_no_ratio_is_over_the_values() -> None:
