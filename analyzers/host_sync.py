@@ -3,8 +3,8 @@
 While it waits in a synchronising call, or asks again and again, nothing new is launched: engines
 that are free stay idle. A wait counts for the time in which an operation that the same thread
 launched next could have begun already; threads that wait and launch nothing cost nothing. Nor do
-waits that end a phase, in which several operations of one kind were issued: programs that measure
-or load do so, and mean it.
+waits that end a phase, in which several operations of one kind were issued, or after which a range
+of another name begins: programs that measure or load do so, and mean it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,12 @@ def _waits_between_work(case: Case, thread: int) -> Calls:
     some = np.maximum.accumulate(np.where(until > since, np.arange(len(until)), 0))
     until, since = until[some], since[some]
     alike = changes[until] == changes[np.minimum(since + 1, until)]
+    ends_phase = alike & (until - since >= 2)
+    mine = mine[order]
+    before, after = mine[np.maximum(until - 1, 0)], mine[np.minimum(until, len(mine) - 1)]
+    ends_phase |= case.in_other_ranges(before, after)
     for_a_read = np.isin(waits.rows, case.reads[1])
-    kept = np.flatnonzero(~(alike & (until - since >= 2)) & ~for_a_read)
+    kept = np.flatnonzero(~ends_phase & ~for_a_read)
     return Calls(waits.rows[kept], waits.start_ns[kept], waits.end_ns[kept])
 
 

@@ -65,6 +65,7 @@ SYSTEM_MODULES = re.compile(
     r"lib(cuda|cudart|cupti|ToolsInjection|Tools|c|pthread|python)[.\d-]|[/\\]python[\d.]*$|^\[|^\?$"
 )
 """Modules of CUDA, the profiler, the C library and the interpreter."""
+NUMBER = re.compile(r"\d+")
 SYSTEM_FUNCTIONS = re.compile(r"0x|cuda[A-Z]|cu[A-Z]|_start$|__libc")
 """Functions of CUDA itself, linked into a program, and frames without a name."""
 MIN_KEPT_BACK_NS = 50_000
@@ -73,6 +74,10 @@ MIN_BURSTS = 10
 """Fewer idle stretches than these with work kept back may have another reason."""
 LIBRARY_DOMAINS = frozenset({"NCCL", "NVSHMEM", "CCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuFFT"})
 """NVTX domains whose ranges are a library's own, not the program's phases."""
+
+FRAME_PREFIX = "gs:"
+"""What the names of ranges begin with that frame the passes of a gpuscope benchmark. They are no
+phases of their own, and looked at only where they are asked for."""
 
 KERNEL_CODES = tuple(CODE[name] for name in ("kernel", "comm", "fused", "gate"))
 COPY_CODES = tuple(CODE[name] for name in ("h2d", "d2h", "p2p"))
@@ -519,6 +524,9 @@ class Case:
         if not self.options.domains:
             library = [i for i, text in enumerate(strings) if text in LIBRARY_DOMAINS]
             mask &= ~np.isin(ranges.domain, library)
+        if not self.options.ranges:
+            frames = [i for i, text in enumerate(strings) if text.startswith(FRAME_PREFIX)]
+            mask &= ~np.isin(ranges.name, frames)
         if self.options.ranges:
             label, texts = self._labels
             wanted = [i for i, text in enumerate(texts) if matches(text, self.options.ranges)]
@@ -581,6 +589,28 @@ class Case:
     def outermost_range(self) -> Int64:
         """Of each operation, the outermost range it was launched in: row of Trace.ranges, or -1."""
         return self._covering(0)
+
+    def in_other_ranges(self, before: Int64, after: Int64) -> Bool:
+        """Return which pairs of operations the program put into ranges of different names.
+
+        The outermost ranges that they do not share decide. A loop's repetitions share the name, but
+        perhaps for a number in it.
+        """
+        other = np.zeros(len(before), np.bool_)
+        open_ = np.ones(len(before), np.bool_)
+        label, texts = self._labels
+        bare: dict[str, int] = {}
+        label = np.array(
+            [bare.setdefault(NUMBER.sub("", text), len(bare)) for text in texts] or [0], np.int64
+        )[label]
+        for level in range(len(self.levels) if self.trace.ranges is not None else 0):
+            covering = self._covering(level)
+            a, b = covering[before], covering[after]
+            differ = open_ & (a != b)
+            named = differ & (a >= 0) & (b >= 0)
+            other[named] = label[a[named]] != label[b[named]]
+            open_ &= ~differ
+        return other
 
     def label_of(self, row: int) -> str:
         """Return the label of a range: its name, or its path where paths were asked for."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from gpuscope.analysis import RatioLimits
+from gpuscope.cases import FRAME_PREFIX
 from gpuscope.model.result import Analysis, RangeResult
 from gpuscope.model.tables import Ranges
 from gpuscope.model.trace import Trace
@@ -16,8 +17,6 @@ MAX_CARDS = 8
 """Ranges that get a card of their own; all are in the range picker."""
 FEW_INNER = 4
 """A single outermost range is joined on the cards by the ranges in it when these are so few."""
-FRAME_PREFIX = "gs:"
-"""What the names of the ranges begin with that frame a benchmark's passes."""
 _LIBRARY_DOMAINS = {"NCCL", "MPI"}
 
 Rank = tuple[bool, int, int]

@@ -159,7 +159,21 @@ def kernels_that_are_waited_for() -> Program:
     return program
 
 
+def passes_in_turn() -> Program:
+    """A benchmark that compares two ways, each a range, and waits for each pass."""
+    program = Program()
+    with program.range("measure"):
+        for repetition in range(12):
+            with program.range("one way" if repetition % 2 else "another"):
+                for stream in (1, 2, 3):
+                    program.copy("h2d", stream, MS)
+                    program.kernel(stream, MS)
+            program.wait()
+    return program
+
+
 HEALTHY = (
+    passes_in_turn,
     training_with_prefetch,
     synchronous_copies_under_kernels,
     pool_allocations,

@@ -100,6 +100,26 @@ def test_pinned_copies_of_the_trace_tell_what_pinning_would_save() -> None:
     assert finding.evidence["faster_when_pinned_ns"] == 2 * CHUNKS * MS * 3 // 4
 
 
+# host-sync
+
+
+def test_waits_between_repetitions_of_one_range() -> None:
+    """The healthy twin is `passes_in_turn` in test_causes_healthy."""
+    program = Program()
+    with program.range("measure"):
+        for _ in range(12):
+            with program.range("step"):
+                for stream in (1, 2, 3):
+                    program.copy("h2d", stream, MS)
+                    program.kernel(stream, MS)
+            program.wait()
+
+    finding = only(program, "host-sync")
+
+    assert finding.range == "measure"
+    assert finding.evidence["count"] == 11
+
+
 # same-stream, default-stream
 
 
