@@ -38,6 +38,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--gpuscope-out", metavar="DIR", help="keep the recorded runs here, a folder a test"
     )
     group.addoption(
+        "--gpuscope-args",
+        metavar="ARGS",
+        default="",
+        help="more arguments for the recorded run's pytest: --gpuscope-args='--run-slow'",
+    )
+    group.addoption(
         "--gpuscope-require",
         action="store_true",
         help="fail, instead of skipping, where nothing can be recorded",
@@ -161,6 +167,7 @@ def _itself(request: pytest.FixtureRequest) -> list[str]:
     config = request.config
     argv = [sys.executable, "-m", "pytest", f"{config.rootpath}/{request.node.nodeid}"]
     argv += [f"--rootdir={config.rootpath}", "-p", "no:cacheprovider", "-rN", "--no-header"]
+    argv += ["-m", "", "-k", ""]  # this session has chosen the test, whatever addopts choose
     if config.inipath is not None:
         argv += ["-c", str(config.inipath)]
     plugins = config.pluginmanager
@@ -170,4 +177,4 @@ def _itself(request: pytest.FixtureRequest) -> list[str]:
         argv.append("-n0")
     if plugins.has_plugin("_cov") or plugins.has_plugin("pytest_cov"):
         argv.append("--no-cov")
-    return argv
+    return argv + shlex.split(config.getoption("--gpuscope-args"))

@@ -100,6 +100,26 @@ def test_only_the_asking_test_is_recorded_with_its_parameters(project: Path) -> 
     ]
 
 
+def test_what_addopts_leave_out_is_recorded_where_the_session_chose_it(project: Path) -> None:
+    (project / "pytest.ini").write_text(
+        "[pytest]\naddopts = -p no:dash -m 'not slow' -k 'not step'\nmarkers = slow\n"
+    )
+    (project / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n    parser.addoption('--run-slow', action='store_true')\n"
+    )
+    (project / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.slow\n"
+        "def test_step(gpuscope_trace, pytestconfig):\n"
+        "    assert pytestconfig.getoption('--run-slow')\n"
+        "    gpuscope_trace('streamed')\n"
+    )
+
+    done = run(project, "-m", "slow", "-k", "step", "--run-slow", "--gpuscope-args=--run-slow")
+
+    assert "1 passed" in done.stdout, done.stdout
+
+
 def test_what_fails_before_it_asks_fails_with_its_words(project: Path) -> None:
     (project / "test_it.py").write_text(
         "def test_step(gpuscope_trace):\n    raise ValueError('out of memory')\n"
