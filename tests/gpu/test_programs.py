@@ -1,0 +1,62 @@
+"""Every small program recorded on this GPU: its mistake is found, and its repaired pass is clean."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.gpu, pytest.mark.nsys]
+
+ROOT = Path(__file__).parents[2]
+
+CAUSES = {
+    "null_stream_work": "null-stream-work",
+    "host_func": "host-func",
+    "gpu_full": "gpu-full",
+    "host_read": "host-read",
+    "host_sync": "host-sync",
+    "synchronous_copy": "synchronous-copy",
+    "event_dependency": "event-dependency",
+    "comm_after_compute": "comm-after-compute",
+    "host_busy": "host-busy",
+    "launch_bound": "launch-bound",
+    "overlap_with_slowdown": "overlap-with-slowdown",
+    "timing_events": "timing-events",
+}
+"""Program, which is also the name of the range with the mistake, to the cause."""
+
+
+def findings(program: str, folder: Path, *options: str) -> list[tuple[str | None, str, str]]:
+    """Record a program and return (range, severity, id) of what is found."""
+    command = [sys.executable, "-m", "gpuscope", "run", "--nsys", "--json", "--capture", "cuda"]
+    command += ["--out", str(folder / "run"), *options, "--"]
+    command += [sys.executable, "-m", f"tests.gpu.programs.{program}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((folder / "run" / "analysis.json").read_text("utf-8"))["findings"]
+    return [(finding["range"], finding["severity"], finding["id"]) for finding in found]
+
+
+@pytest.mark.parametrize("program", CAUSES)
+def test_a_mistake_is_found_and_its_repair_is_clean(program: str, tmp_path: Path) -> None:
+    found = findings(program, tmp_path)
+
+    assert CAUSES[program] in [cause for label, _, cause in found if label == program]
+    assert [c for label, s, c in found if label == "repaired" and s == "warning"] == []
+
+
+def test_programs_that_do_well_have_nothing_to_repair(tmp_path: Path) -> None:
+    assert [entry for entry in findings("healthy", tmp_path) if entry[1] == "warning"] == []
+
+
+def test_call_stacks_name_the_line(tmp_path: Path) -> None:
+    findings("host_sync", tmp_path, "--why")
+
+    analysis = json.loads((tmp_path / "run" / "analysis.json").read_text("utf-8"))
+    (finding,) = (f for f in analysis["findings"] if f["id"] == "host-sync")
+    places = [place["place"] for call in finding["evidence"]["calls"] for place in call["at"]]
+    assert any("host_sync.py:" in place and "(chunks)" in place for place in places)
