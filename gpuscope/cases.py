@@ -559,17 +559,18 @@ class Case:
         rows = self._program_ranges[self._level == level]
         return bool((self.trace.ranges.kind[rows] == START_END).any())
 
-    def _covering(self, level: int) -> Int64:
-        """Return, an operation, the range of `level` it was launched in, or -1."""
-        covering = np.full(len(self.ops), -1, np.int64)
+    def _covering(self, level: int, operations: Int64 | None = None) -> Int64:
+        """Return, an operation, or each of some, the range of `level` it was launched in, or -1."""
+        some = slice(None) if operations is None else operations
+        launch = self.waits.call_start_ns[some]
+        covering = np.full(len(launch), -1, np.int64)
         ranges = self.trace.ranges
         if ranges is None or not len(self._program_ranges):
             return covering
         rows = self._program_ranges[self._level == level]
         by_process = self.by_process(level)
         owner = ranges.process if by_process else ranges.thread
-        unit = self.ops.process if by_process else self.launch_thread
-        launch = self.waits.call_start_ns
+        unit = (self.ops.process if by_process else self.launch_thread)[some]
         for number in np.unique(owner[rows]).tolist():
             of_unit = rows[owner[rows] == number]
             mine = np.flatnonzero((unit == number) & (launch >= 0))
@@ -604,8 +605,7 @@ class Case:
             [bare.setdefault(NUMBER.sub("", text), len(bare)) for text in texts] or [0], np.int64
         )[label]
         for level in range(len(self.levels) if self.trace.ranges is not None else 0):
-            covering = self._covering(level)
-            a, b = covering[before], covering[after]
+            a, b = self._covering(level, before), self._covering(level, after)
             differ = open_ & (a != b)
             named = differ & (a >= 0) & (b >= 0)
             other[named] = label[a[named]] != label[b[named]]

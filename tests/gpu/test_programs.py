@@ -1,4 +1,4 @@
-"""Every small program recorded on this GPU: its mistake is found, and its repaired pass is clean."""
+"""Every small program recorded on this GPU: its mistake is found, its repaired pass is clean."""
 
 from __future__ import annotations
 
