@@ -132,12 +132,8 @@ def notes(session: Session) -> list[Any]:
             lines.append(f"{trace.damaged} damaged rows were left out.")
         if trace.lost_records:
             lines.append(f"About {trace.lost_records} GPU records were lost while recording.")
-    if session.alignment is not None:
-        lines.append(session.alignment.note)
-    elif len(session.traces) > 1 and any(trace.start_utc_ns is None for trace in session.traces):
-        lines.append(
-            "A trace has no time of day, so that all are shown from their first operation."
-        )
+    if len(session.traces) > 1:
+        lines.append(session.timeline.alignment.note)
     if not session.ranges_shown and session.devices:
         lines.append(
             "No NVTX range launched work here, so there are figures of the whole trace only: "

@@ -96,9 +96,7 @@ class Session:
         self.analyses: tuple[Analysis, ...] = api.analyze_together(
             traces, options, progress=progress
         ).traces
-        self.alignment = alignment
-        shifts_ns = None if alignment is None else alignment.shifts_ns
-        self.timeline = Timeline(traces, progress, shifts_ns)
+        self.timeline = Timeline(traces, progress, alignment)
         self._device = [
             {
                 (trace.processes[device.process].pid, device.number): index

@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuscope import communication
 from gpuscope.analysis import Options
 from gpuscope.cases import CALL_KINDS, Case
+from gpuscope.figures.compare import Alignment
 from gpuscope.figures.levels import Part, split, view
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.palette import DARK, LIGHT
@@ -30,7 +32,7 @@ from gpuscope.model.tables import Operations
 from gpuscope.model.trace import Trace
 from gpuscope.progress import Progress, silent
 from gpuscope.scopes import ProjectedRanges, nesting, project_ranges
-from gpuscope.units import printable
+from gpuscope.units import format_ns, printable
 from gpuscope.waits import REASONS, call_name
 
 Int64 = npt.NDArray[np.int64]
@@ -146,33 +148,48 @@ class Placed:
         return getattr(self.trace, name), name
 
 
-def clock_shifts(traces: Sequence[Trace]) -> list[int]:
-    """Return what to add to the times of each trace so that all share one clock from 0.
+def one_clock(traces: Sequence[Trace]) -> Alignment:
+    """Put the traces of one run on one clock, the first operation of all at 0.
 
-    By the recorded time of day; where a trace has none, all begin together.
+    By the recorded time of day, set right by the communication kernels, which end together on all
+    ranks, where these can be matched. Where a trace has no time of day, all begin together.
     """
-    utc = [trace.start_utc_ns for trace in traces]
-    known = [time for time in utc if time is not None]
-    if len(known) < len(utc):
-        return [-trace.origin_ns for trace in traces]
+    known = [trace.start_utc_ns for trace in traces if trace.start_utc_ns is not None]
+    if len(traces) == 1 or len(known) < len(traces):
+        note = "A trace has no time of day, so that all are shown from their first operation."
+        return Alignment(tuple(-trace.origin_ns for trace in traces), note)
+    note = "The traces share one clock by the time of day."
+    clocks = [
+        clock
+        for exchange in communication.exchanges(traces)
+        if exchange is not None
+        and (clock := next(iter(exchange.clocks.values()), None)) is not None
+    ]
+    if len(clocks) == len(traces):
+        known = [time + clock.offset_ns for time, clock in zip(known, clocks, strict=True)]
+        note = (
+            "The traces share one clock by the time of day, set right by communication kernels "
+            f"that end together ({clocks[0].matched:,}, to within "
+            f"{format_ns(max(clock.residual_ns for clock in clocks))})."
+        )
     zero = min(time + trace.origin_ns for time, trace in zip(known, traces, strict=True))
-    return [time - zero for time in known]
+    return Alignment(tuple(time - zero for time in known), note)
 
 
 class Timeline:
     """Traces laid out in rows, ready for any view.
 
-    A device without operations has no row. `shifts_ns` puts the traces on another clock than that
-    of :func:`clock_shifts`.
+    A device without operations has no row. `alignment` puts the traces on another clock than that
+    of :func:`one_clock`.
     """
 
     def __init__(
         self,
         traces: Sequence[Trace],
         progress: Progress = silent,
-        shifts_ns: Sequence[int] | None = None,
+        alignment: Alignment | None = None,
     ) -> None:
-        shifts = clock_shifts(traces) if shifts_ns is None else shifts_ns
+        self.alignment = one_clock(traces) if alignment is None else alignment
         self.placed = [
             Placed(
                 trace,
@@ -181,7 +198,7 @@ class Timeline:
                 project_ranges(trace),
                 trace.operations if trace.operations is not None else Operations.empty(),
             )
-            for trace, shift in zip(traces, shifts, strict=True)
+            for trace, shift in zip(traces, self.alignment.shifts_ns, strict=True)
         ]
         self.rows: list[Row] = []
         self.sets: list[tuple[str, ...]] = []

@@ -128,8 +128,21 @@ def test_several_traces_share_one_clock() -> None:
         (200, 50),
     ]
     assert timeline.end_ns == 250
+    assert "by the time of day." in timeline.alignment.note
     unknown = Timeline([one, dataclasses.replace(two, start_utc_ns=None)])
     assert {start for start, *_ in marks(unknown, "stream", 0, 400)} == {0}
+
+
+def test_communication_kernels_that_end_together_set_the_clocks() -> None:
+    """The second clock is 40 ns ahead: what ends at 100 on the first ends at 140 on it."""
+    one = dataclasses.replace(make_trace(comm=[(50, 100, "s7")]), start_utc_ns=5_000)
+    two = dataclasses.replace(make_trace(comm=[(80, 140, "s7")]), start_utc_ns=5_000)
+    timeline = Timeline([one, two])
+    assert "end together (1, to within 0 ns)" in timeline.alignment.note
+    assert [(start, length) for start, length, *_ in marks(timeline, "stream", 0, 400)] == [
+        (10, 50),
+        (0, 60),
+    ]
 
 
 def test_ranges_that_overlap_lie_beside_each_other() -> None:
