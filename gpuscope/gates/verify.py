@@ -34,7 +34,7 @@ from gpuscope.gates.grammar import Bound, Expectation, NoCause, ScopeName, cause
 from gpuscope.measures import LOST_SHARE, Context
 from gpuscope.model.gates import GateRow, Measurement, Verification
 from gpuscope.model.result import Analysis, Finding, InstanceResult, Scope
-from gpuscope.model.tables import PUSH_POP, Ranges
+from gpuscope.model.tables import Ranges
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Activities, matches, nesting
 from gpuscope.units import format_ratio
@@ -52,6 +52,8 @@ _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
     "==": lambda value, limit: value == limit,
     "!=": lambda value, limit: value != limit,
 }
+_COUNTS = frozenset({"count", "bytes", "instances", "unattributed"})
+"""Figures that stay true where durations do not."""
 _TENTHS = {"p10": 1, "p90": 9}
 
 
@@ -123,11 +125,13 @@ class _Judged:
 
         A finding names the outermost range in which it matters: then it can be none outside.
         """
-        trace = self.trace
+        trace, options = self.trace, self.options
         if pattern is not None and trace.ranges is not None:
             inside = _inside(trace, pattern, by_path)
             trace = dataclasses.replace(trace, ranges=trace.ranges.take(inside))
-        return self._run(self.options, (analyzer,), trace)
+            # Asked for by name, the frames of benchmarks are ranges like others.
+            options = dataclasses.replace(options, ranges=("*",))
+        return self._run(options, (analyzer,), trace)
 
 
 def verify(
@@ -177,7 +181,7 @@ def _row(expectation: Expectation, judged: Sequence[_Judged], attribute: str | N
         if trace.trouble is not None:
             scopes.append(_not_judged(trace, expectation.scope, trace.trouble))
         elif isinstance(expectation, NoCause):
-            scopes.extend(_no_cause(expectation, trace))
+            scopes.extend(_no_cause(expectation, trace, attribute))
         else:
             scopes.extend(_bound(expectation, trace, attribute))
     # A process or GPU that was selected need not be in every trace of the run.
@@ -222,16 +226,17 @@ def _not_judged(trace: _Judged, name: ScopeName, reason: str) -> Measurement:
 
 
 def _bound(bound: Bound, trace: _Judged, attribute: str | None) -> Iterable[Measurement]:
-    entries, reason = _entries(bound, trace)
+    schedule = bound.figure.name == "schedule_bound"
+    entries, reason = _entries(bound.scope, trace, _is_statistic(bound), schedule)
     if not entries:
         return [_not_judged(trace, bound.scope, reason)]
     return [_measure(bound, trace, entry, attribute) for entry in entries]
 
 
-def _entries(bound: Bound, trace: _Judged) -> tuple[list[_Entry], str]:
+def _entries(
+    name: ScopeName, trace: _Judged, instances: bool = False, schedule: bool = False
+) -> tuple[list[_Entry], str]:
     """Return the scopes that an expectation speaks of, or why there are none."""
-    name = bound.scope
-    schedule = bound.figure.name == "schedule_bound"
     if name.pattern is None:
         analysis = trace.devices(schedule)
         entries = [
@@ -250,7 +255,6 @@ def _entries(bound: Bound, trace: _Judged) -> tuple[list[_Entry], str]:
         ]
         reason = "nothing ran on a GPU"
     else:
-        instances = _is_statistic(bound)
         analysis = trace.ranges(name.pattern, name.by_path, instances, schedule)
         entries = [
             _Entry(
@@ -335,18 +339,30 @@ def _measure(bound: Bound, trace: _Judged, entry: _Entry, attribute: str | None)
 
 def _doubt(bound: Bound, trace: _Judged, entry: _Entry, attribute: str | None) -> str | None:
     """Say why a figure of the scope, though it has one, cannot be trusted."""
-    missed = entry.missed_ratio or 0.0
-    if attribute is None and missed > MAX_MISSED_SHARE and bound.figure.of is not None:
-        return (
-            f"other threads launched {format_ratio(missed)} of the work in its window: "
-            "--attribute process counts it, --attribute thread leaves it out"
-        )
-    counts = bound.figure.name in {"count", "bytes", "instances", "unattributed"}
-    if (entry.process, entry.device) in trace.shared and not counts:
+    missed = None if bound.figure.of is None else _missed(entry, attribute)
+    if missed is not None or bound.figure.name in _COUNTS:
+        return missed
+    if (entry.process, entry.device) in trace.shared:
         return "another process used this GPU meanwhile, perhaps in turns (no MPS is known)"
-    if "graph" in entry.scope.classes and not counts and "graph" not in bound.arguments:
-        return "CUDA graphs were traced whole, so what ran inside is unknown"
-    return None
+    return None if "graph" in bound.arguments else _opaque(entry)
+
+
+def _missed(entry: _Entry, attribute: str | None) -> str | None:
+    """Say that a range misses too much of what was launched in it, if so."""
+    missed = entry.missed_ratio or 0.0
+    if attribute is not None or missed <= MAX_MISSED_SHARE:
+        return None
+    return (
+        f"other threads launched {format_ratio(missed)} of the work in its window: "
+        "--attribute process counts it, --attribute thread leaves it out"
+    )
+
+
+def _opaque(entry: _Entry) -> str | None:
+    """Say that there are graphs of which nothing is known, if so."""
+    if "graph" not in entry.scope.classes:
+        return None
+    return "CUDA graphs were traced whole, so what ran inside is unknown"
 
 
 def _judge(bound: Bound, entry: _Entry, blank: Measurement) -> Measurement:
@@ -472,12 +488,11 @@ def _shown(figure: Figure, value: float, limit: float, met: bool | None) -> str:
 # ── causes ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _no_cause(expectation: NoCause, trace: _Judged) -> Iterable[Measurement]:
+def _no_cause(expectation: NoCause, trace: _Judged, attribute: str | None) -> Iterable[Measurement]:
     name = expectation.scope
-    blank = _not_judged(trace, name, "")
-    reason = _not_searched(name, trace)
-    if reason is not None:
-        return [dataclasses.replace(blank, text=reason)]
+    entries, reason = _entries(name, trace)
+    if not entries:
+        return [_not_judged(trace, name, reason)]
     found: list[Measurement] = []
     blind: list[str] = []
     for analyzer in _analyzers(expectation.causes):
@@ -502,9 +517,10 @@ def _no_cause(expectation: NoCause, trace: _Judged) -> Iterable[Measurement]:
     found = [scope for scope in found if _meant(name, scope)]
     if found:
         return found
+    blind.extend(_not_searched(name, trace, entries, attribute))
     if blind:
-        return [dataclasses.replace(blank, text="; ".join(dict.fromkeys(blind)))]
-    return [dataclasses.replace(blank, met=True, text="not found")]
+        return [_not_judged(trace, name, "; ".join(dict.fromkeys(blind)))]
+    return [dataclasses.replace(_not_judged(trace, name, "not found"), met=True)]
 
 
 def _is_in(finding: Finding, name: ScopeName) -> bool:
@@ -527,44 +543,38 @@ def _meant(name: ScopeName, scope: Measurement) -> bool:
     return all(want is None or is_ in {None, want} for want, is_ in zip(wanted, has, strict=True))
 
 
-def _not_searched(name: ScopeName, trace: _Judged) -> str | None:
-    """Say why causes were not looked for in a range or on a device, if so."""
+def _not_searched(
+    name: ScopeName, trace: _Judged, entries: Sequence[_Entry], attribute: str | None
+) -> Iterable[str]:
+    """Yield why causes may be in a scope though none was found."""
+    for entry in entries:
+        yield from filter(None, (_missed(entry, attribute), _opaque(entry)))
     if name.pattern is None:
-        entries = [(e.process, e.rank, e.device, e.scope) for e in trace.devices().devices]
-    else:
-        analysis = trace.ranges(name.pattern, name.by_path, False)
-        if analysis.abstained:
-            return analysis.abstained[0].reason
-        if not analysis.ranges:
-            return _no_range(trace.trace, name)
-        if not _searchable(trace.trace, name):
-            return "causes are looked for in ranges that the program pushed and popped only"
-        entries = [(e.process, e.rank, e.device, e.scope) for e in analysis.ranges]
-    chosen = [e for e in entries if _selected(name, _Entry(None, e[0], e[1], e[2], e[3]))]
-    if not chosen:
-        return "nothing of it ran on the process or GPU that was selected"
-    if name.pattern is None:
-        return None
+        return
+    if not _searchable(trace, name):
+        yield "causes are not looked for in the ranges of libraries"
     whole = {(each.process, each.device): each.scope for each in trace.devices().devices}
-    for process, _, device, scope in chosen:
-        total = whole[process, device]
+    for entry in entries:
+        scope, total = entry.scope, whole[entry.process, entry.device]
         if scope.span_ns < SMALL_REGION_SHARE * total.span_ns and (
             scope.serial_ns < SMALL_REGION_SHARE * total.serial_ns
         ):
-            return (
-                f"it is under {format_ratio(SMALL_REGION_SHARE)} of what GPU {device} did, too "
-                "little to look for causes in"
+            yield (
+                f"it is under {format_ratio(SMALL_REGION_SHARE)} of what GPU {entry.device} did, "
+                "too little to look for causes in"
             )
-    return None
 
 
-def _searchable(trace: Trace, name: ScopeName) -> bool:
-    ranges = trace.ranges
+def _searchable(trace: _Judged, name: ScopeName) -> bool:
+    """Whether some range of the name is one of the program, or of a domain that was asked for."""
+    ranges = trace.trace.ranges
     assert ranges is not None
     assert name.pattern is not None
-    library = [i for i, text in enumerate(trace.strings) if text in LIBRARY_DOMAINS]
-    program = (ranges.kind == PUSH_POP) & ~np.isin(ranges.domain, library)
-    return bool((_matching(trace, name.pattern, name.by_path) & program).any())
+    rows = _matching(trace.trace, name.pattern, name.by_path)
+    if not trace.options.domains:
+        library = [i for i, text in enumerate(trace.trace.strings) if text in LIBRARY_DOMAINS]
+        rows &= ~np.isin(ranges.domain, library)
+    return bool(rows.any())
 
 
 def _named_rows(ranges: Ranges, strings: Sequence[str], pattern: str) -> Bool:

@@ -179,7 +179,7 @@ def test_instances_without_a_class_are_left_out_and_named() -> None:
         ("step[rank=0]: span < 1s", "only on process 100 on GPU 0"),
         ("no mpi-blocking in step", "mpi-blocking could not look: no MPI calls"),
         ("no host-sync in stop", "there is no range 'stop'"),
-        ("no host-sync in step[device=3]", "nothing of it ran on the process or GPU"),
+        ("no host-sync in step[device=3]", "only on process 100 on GPU 0"),
         ("bytes(0>1) > 0", "no 0>1 in it"),
     ],
 )
@@ -365,7 +365,10 @@ def test_ranges_in_which_causes_are_not_looked_for_cannot_be_judged() -> None:
         ranges=[("a", 0, 1), ("b", 100_000_002, 100_000_004)],
     )
 
-    assert "pushed and popped only" in check("no host-sync in a", started).text
+    library = make_trace(kernels=[(0, 101, "s7")], ranges=[("a", 0, 200, {"domain": "NCCL"})])
+
+    assert check("no host-sync in a", started).met is True
+    assert "ranges of libraries" in check("no host-sync in a", library).text
     assert "under 1.0 % of what GPU 0 did" in check("no host-sync in b", small).text
     assert check("no host-sync in a", small).met is True
 
@@ -384,3 +387,28 @@ def test_exit_codes() -> None:
     assert outcome(met, failed).exit_code == 4
     assert outcome(met, unknown).exit_code == 5
     assert outcome(unknown, failed).exit_code == 4
+
+
+def test_causes_in_launches_of_other_threads_and_in_graphs_are_not_passed_over() -> None:
+    threads = make_trace(
+        kernels=[(0, 101, "s7"), (110, 220, "s7", {"thread": "other"})], ranges=[("a", 0, 300)]
+    )
+    graph = make_trace(kernels=[(0, 99, "s7")], graph=[(50, 150, "s8")], ranges=[("a", 0, 200)])
+
+    assert "other threads launched 50.0 %" in check("no host-sync in a", threads).text
+    assert check("no host-sync in a", threads).met is None
+    assert check("no host-sync in a", threads, attribute="thread").met is True
+    assert check("no other-thread in a", threads).met is False
+    assert "graphs were traced whole" in check("no host-sync in a", graph).text
+    assert check("no host-sync", graph).met is None
+
+
+def test_causes_are_looked_for_in_the_frames_of_a_benchmark_too() -> None:
+    trace = shipped("default")
+    assert trace.ranges is not None
+    outer = trace.ranges.take(trace.ranges.name == trace.strings.index("default"))
+    names = tuple("gs:iter" if text == "default" else text for text in trace.strings)
+
+    framed = dataclasses.replace(trace, strings=names, ranges=outer)
+
+    assert check('no default-stream in "gs:iter"', framed).met is False
