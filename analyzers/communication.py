@@ -34,14 +34,16 @@ def run(trace: Trace, options: Options) -> Result:
     devices = np.unique(ops.device[comm]).tolist()
     return Result(
         communication=tuple(
-            _of_device(trace, ops, exchange, device, comm[ops.device[comm] == device])
+            _of_device(
+                trace, ops, exchange, device, comm[ops.device[comm] == device], options.instances
+            )
             for device in devices
         )
     )
 
 
 def _of_device(
-    trace: Trace, ops: Operations, exchange: Exchange, number: int, rows: Int64
+    trace: Trace, ops: Operations, exchange: Exchange, number: int, rows: Int64, each: bool
 ) -> Communication:
     device = trace.devices[number]
     process = trace.processes[device.process]
@@ -60,6 +62,7 @@ def _of_device(
         clock=exchange.clocks.get(number),
         messages=table.kinds(),
         worst=table.worst(index),
+        per_message=table.all(index) if each else None,
     )
 
 
@@ -127,6 +130,11 @@ class _Table:
         """Return the messages that waited longest, or took longest where waiting is not known."""
         wait = np.where(self._known, self._work - self._transfer, -1)
         order = np.lexsort((self._rows, -self._work, -wait))[:WORST].tolist()
+        return tuple(self._message(at, index) for at in order)
+
+    def all(self, index: Int64) -> tuple[Message, ...]:
+        """Return every message, in the order of launches."""
+        order = np.argsort(index[self._rows], kind="stable").tolist()
         return tuple(self._message(at, index) for at in order)
 
     def _message(self, at: int, index: Int64) -> Message:

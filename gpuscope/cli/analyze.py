@@ -84,7 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whose launches inside a range's window belong to it (default: its thread's)",
     )
     what.add_argument(
-        "--instances", action="store_true", help="each instance's figures too (with --json)"
+        "--instances",
+        action="store_true",
+        help="each instance's and message's figures too (with --json)",
     )
     what.add_argument(
         "--only", action="append", default=[], metavar="ANALYZER", help="run only this analyzer"

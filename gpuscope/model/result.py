@@ -446,6 +446,8 @@ class Communication:
     """By kind, those that took the most time first."""
     worst: tuple[Message, ...]
     """Those that waited longest."""
+    per_message: tuple[Message, ...] | None = None
+    """All one by one, in the order of launches; None unless asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,21 @@ def test_the_rank_that_arrives_last_makes_the_others_wait() -> None:
     assert [message.wait_ns for message in one.worst] == [10, 0]
 
 
+def test_every_message_one_by_one_where_asked_for() -> None:
+    traces = [
+        rank(0, [(0, 100, {"launch": 1}), (200, 230, {"launch": 2})]),
+        rank(1, [(80, 100, {"launch": 1}), (190, 230, {"launch": 2})]),
+    ]
+    options = [Options(instances=True)] * 2
+    zero, one = (each.communication[0] for each in api.analyze_together(traces, options).traces)
+    assert zero.per_message is not None
+    assert one.per_message is not None
+    found = [(m.index, m.transfer_ns, m.wait_ns, m.late, m.late_ns) for m in zero.per_message]
+    assert found == [(0, 20, 80, "rank 1", 80), (1, 30, 0, "rank 0", 10)]
+    assert [m.wait_ns for m in one.per_message] == [0, 10]
+    assert communication(*traces)[0].per_message is None
+
+
 def test_the_ends_of_matched_kernels_bring_the_clocks_together() -> None:
     first = rank(0, [(0, 100, {}), (200, 300, {}), (400, 500, {})], utc=1_000)
     # Its clock is 40 behind, and its ends scatter by 2.
