@@ -83,8 +83,13 @@ def gpuscope_trace(request: pytest.FixtureRequest) -> Callable[..., Figures]:
 
 def _stop_here(reached: Path) -> Callable[..., Any]:
     """Return what ends the recorded run: the rest of the test wants its trace."""
+    import contextlib
+    import ctypes
 
     def stop(*args: object, **kwargs: object) -> None:
+        # What is still to run on the current GPU must be recorded too.
+        with contextlib.suppress(OSError):
+            ctypes.CDLL("libcuda.so.1").cuCtxSynchronize()
         reached.touch()
         pytest.skip("recorded up to here")
 
