@@ -1,6 +1,7 @@
 """gpuscope: measure, explain and show how GPU copies, kernels and communication overlap.
 
-For scripts and notebooks: :func:`load` reads a trace, :class:`Trace` answers questions about it.
+For scripts and notebooks: :func:`load` reads a trace, :class:`Trace` answers questions about it,
+:func:`record` records a part of the running program.
 """
 
 from importlib import import_module
@@ -11,10 +12,16 @@ from gpuscope.errors import GpuscopeError
 
 if TYPE_CHECKING:
     from gpuscope.loaded import Overlap, Trace, load
+    from gpuscope.recording.cupti.context import record
 
-__all__ = ["GpuscopeError", "Overlap", "Trace", "__version__", "load"]
+__all__ = ["GpuscopeError", "Overlap", "Trace", "__version__", "load", "record"]
 
-_LAZY = {"Overlap": "gpuscope.loaded", "Trace": "gpuscope.loaded", "load": "gpuscope.loaded"}
+_LAZY = {
+    "Overlap": "gpuscope.loaded",
+    "Trace": "gpuscope.loaded",
+    "load": "gpuscope.loaded",
+    "record": "gpuscope.recording.cupti.context",
+}
 """Names that need NumPy and pandas, and the modules that they come from on first use."""
 
 

@@ -103,7 +103,7 @@ def make_trace(
     ]
     return Trace(
         path="made.sqlite",
-        format="made",
+        format="nsys-sqlite",
         tool_version=None,
         schema_version=None,
         processes=(Process(100, "made", None),),

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gpuscope"
 
 HOMES = {
-    "sqlite3": {"readers"},
+    "sqlite3": {"readers", "recording"},  # recording writes what CUPTI recorded
     "connectorx": {"readers"},
     "subprocess": {"recording"},
     "cupy": {"benchmarks", "recording"},
@@ -67,7 +67,8 @@ def test_analyzers_cannot_be_imported_from_the_top() -> None:
 
 
 def test_public_names() -> None:
-    assert sorted(gpuscope.__all__) == ["GpuscopeError", "Overlap", "Trace", "__version__", "load"]
+    names = ["GpuscopeError", "Overlap", "Trace", "__version__", "load", "record"]
+    assert sorted(gpuscope.__all__) == names
     assert all(hasattr(gpuscope, name) for name in gpuscope.__all__)
     assert set(gpuscope.__all__) <= set(dir(gpuscope))
     with pytest.raises(AttributeError, match="no attribute 'lode'"):

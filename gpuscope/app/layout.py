@@ -12,6 +12,7 @@ from gpuscope.app.state import WHOLE, Session
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import plain
 from gpuscope.model.result import Finding, PairFigures, RangeResult, Scope
+from gpuscope.model.trace import RECORDERS
 from gpuscope.report.rows import abstentions
 from gpuscope.units import NS_PER_MS, NS_PER_US, format_ns, format_ratio
 
@@ -85,14 +86,20 @@ def header(session: Session) -> Any:
     gpus = len({device.hardware for device in used})
     names = sorted({device.name for device in used if device.name is not None})
     processes = sum(len(trace.processes) for trace in session.traces)
-    versions = sorted({trace.tool_version for trace in session.traces if trace.tool_version})
+    recorders = sorted(
+        {
+            f"{RECORDERS[trace.format]} {trace.tool_version}"
+            for trace in session.traces
+            if trace.tool_version
+        }
+    )
     facts = [
         plain(" + ".join(names), 80) or "GPU of unknown name",
         f"{gpus} GPUs" if gpus > 1 else "",
         f"{processes} processes" if processes > 1 else "",
         f"{sum(analysis.trace.operations for analysis in session.analyses):,} operations",
         format_ns(session.timeline.end_ns),
-        f"Nsight Systems {plain(', '.join(versions), 40)}" if versions else "",
+        plain(", ".join(recorders), 80),
     ]
     paths = [trace.path for trace in session.traces]
     title = " + ".join(plain(Path(path).name, 60) for path in paths)

@@ -117,12 +117,14 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "bold yellow"), "unknown": ("
 def _print(content: dict[str, Any], console: Console) -> None:
     from rich.markup import escape
 
+    from gpuscope.model.trace import RECORDERS
     from gpuscope.units import format_bytes, format_ns, printable
 
     def line(name: str, text: str) -> None:
         console.print(f"  [bold]{name:<11}[/bold] {escape(printable(text))}")
 
     console.print(f"[bold]{escape(printable(content['path']))}[/bold]")
+    recorder = RECORDERS[content["format"]]
     captured, exported = content["captured_by"], content["exported_by"]
     versions = [
         f"{what} {version}"
@@ -133,7 +135,7 @@ def _print(content: dict[str, Any], console: Console) -> None:
         )
         if version
     ]
-    line("nsys", ", ".join(versions) or "the export names no version")
+    line("recorder", f"{recorder}: {', '.join(versions) or 'the export names no version'}")
     machine = content["machine"]
     if machine:
         line("machine", ", ".join(f"{name} {value}" for name, value in machine.items()))

@@ -2,6 +2,7 @@
 
 A benchmark runs twice: by itself for the times, then under Nsight Systems for the verdicts; what
 the trace must show is held against what it shows. Your own program runs once, under Nsight Systems.
+Where that is missing, or with --cupti, gpuscope records Python programs itself.
 
 For example:
   gpuscope run --nsys streams                     a benchmark; `gpuscope list` names them
@@ -12,6 +13,7 @@ For example:
   gpuscope run --nsys --all                       what this machine reaches, in one table
   gpuscope run --nsys -- python train.py          your program
   gpuscope run --nsys --why -- python train.py    with the lines of the calls that hold work up
+  gpuscope run --cupti -- python train.py         without Nsight Systems
   gpuscope run --nsys --capture nvtx:step@train -- python train.py    only its range `step`
 
 The options below work before and after NAME; all others after NAME are the benchmark's
@@ -36,7 +38,6 @@ from gpuscope.errors import (
     CannotJudgeError,
     GateError,
     GpuscopeError,
-    MissingError,
     ProgramError,
     UsageError,
 )
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
     from gpuscope.model.result import Analysis, Judgement
     from gpuscope.recording.display import Display
     from gpuscope.recording.folder import RunFolder
-    from gpuscope.recording.nsys import Capture, Nsys, Recording
+    from gpuscope.recording.nsys import Capture, Recording
+    from gpuscope.recording.recorder import Recorder
 
 PERTURBED_RATIO = 0.10
 """Traced and untraced median times further apart than this are flagged."""
@@ -74,6 +76,11 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that work on either side of NAME. No defaults: the second pass has none."""
     what = parser.add_argument_group("what to record")
     what.add_argument("--nsys", action="store_true", help="record with Nsight Systems")
+    what.add_argument(
+        "--cupti",
+        action="store_true",
+        help="record without Nsight Systems: Python programs, through CUPTI",
+    )
     what.add_argument(
         "--untraced", action="store_true", help="stop after the timing run of a benchmark"
     )
@@ -144,7 +151,6 @@ class _Request:
     command: tuple[str, ...]
     """The user's program; empty for a benchmark."""
     capture: Capture | None
-    nsys_args: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -193,14 +199,14 @@ def run(args: argparse.Namespace) -> int:
     request = _understand(args)
     if args.sweep or args.repeat:
         return _many.run_series(args, request.benchmark, request.options, display)
-    nsys = None if args.untraced else _choose_nsys(args, display)
+    recorder = None if args.untraced else _choose_recorder(args, display)
     folder = folders.prepare(args.out, request.name, force=args.force)
     try:
-        outcome = _record(request, nsys, folder, display)
+        outcome = _record(request, recorder, folder, display)
     except BaseException:
         folder.remove_if_empty()
         raise
-    _report(request, outcome, nsys, folder, display)
+    _report(request, outcome, recorder, folder, display)
     if outcome.exit_code == INTERRUPTED:
         display.say("interrupted; what was recorded until then is kept and analyzed")
     elif args.view and outcome.analysis is not None:
@@ -216,12 +222,12 @@ def _all(args: argparse.Namespace, display: Display) -> int:
     """Run every benchmark that this machine can, each as `gpuscope run NAME` does."""
     from gpuscope.cli import _many
 
-    nsys = None if args.untraced else _choose_nsys(args, display)
+    recorder = None if args.untraced else _choose_recorder(args, display)
 
     def run_one(name: str, folder: RunFolder) -> _Outcome:
         request = _understand(argparse.Namespace(**{**vars(args), "target": [name]}))
-        outcome = _record(request, nsys, folder, display)
-        _save(request, outcome, nsys, folder)
+        outcome = _record(request, recorder, folder, display)
+        _save(request, outcome, recorder, folder)
         return outcome
 
     return _many.run_all(args, run_one, display)
@@ -244,7 +250,7 @@ def _understand(args: argparse.Namespace) -> _Request:
     if args.target[0] == "--":
         command = _command(args, tuple(args.target[1:]))
         capture = nsight.parse_capture(args.capture) if args.capture else None
-        return _Request(args, None, (), command, capture, _split(args.nsys_args))
+        return _Request(args, None, (), command, capture)
     name, *rest = args.target
     try:
         benchmark = benchmarks.find_benchmark(name)
@@ -279,7 +285,7 @@ def _understand(args: argparse.Namespace) -> _Request:
     options += verbatim
     _check_options(benchmark, options)  # here, before anything is started or made
     capture = nsight.parse_capture("cuda")
-    return _Request(args, benchmark, tuple(options), (), capture, _split(args.nsys_args))
+    return _Request(args, benchmark, tuple(options), (), capture)
 
 
 def _check_options(benchmark: Benchmark, options: Sequence[str]) -> None:
@@ -319,35 +325,37 @@ def _split(nsys_args: str | None) -> tuple[str, ...]:
         raise UsageError(msg) from None
 
 
-def _choose_nsys(args: argparse.Namespace, display: Display) -> Nsys:
-    from gpuscope.recording import nsys as nsight
+def _choose_recorder(args: argparse.Namespace, display: Display) -> Recorder:
+    from gpuscope.recording import recorder
 
-    nsys = nsight.find()
-    if not args.nsys:
-        display.say("recording with Nsight Systems (--nsys)")
-    display.say(f"nsys {nsys.version_text}: {nsys.path}")
-    # What looks missing may still be found by nsys's own means: only a recording is proof.
-    if nsight.missing_libraries(nsys) and (problem := nsight.importer_problem(nsys)):
-        raise MissingError(f"{problem}.")
-    return nsys
+    return recorder.choose(
+        nsys=args.nsys,
+        cupti=args.cupti,
+        trace=args.trace,
+        nsys_args=_split(args.nsys_args),
+        call_stacks=args.why,
+        display=display,
+    )
 
 
 # ── recording and judging ────────────────────────────────────────────────────────────────────────
 
 
-def _record(request: _Request, nsys: Nsys | None, folder: RunFolder, display: Display) -> _Outcome:
+def _record(
+    request: _Request, recorder: Recorder | None, folder: RunFolder, display: Display
+) -> _Outcome:
     from gpuscope.recording.folder import read_result
 
     outcome = _Outcome()
     if request.benchmark is not None:
         _time(request, folder, display, outcome)
-    if nsys is None or outcome.caught:
+    if recorder is None or outcome.caught:
         return outcome
-    outcome.recording = _trace(request, nsys, folder, display)
+    outcome.recording = _trace(request, recorder, folder, display)
     if folder.traced.exists():
         outcome.traced = read_result(folder.traced)
     _say_what_ended(outcome.recording, request, display)
-    _analyze(request, nsys, folder, outcome, display)
+    _analyze(request, recorder, folder, outcome, display)
     outcome.failure = _failure(request, outcome, folder)
     return outcome
 
@@ -377,28 +385,22 @@ def _time(request: _Request, folder: RunFolder, display: Display, outcome: _Outc
         display.say("the times are void: " + "; ".join(outcome.untraced["notes"]))
 
 
-def _trace(request: _Request, nsys: Nsys, folder: RunFolder, display: Display) -> Recording:
+def _trace(request: _Request, recorder: Recorder, folder: RunFolder, display: Display) -> Recording:
     from gpuscope.recording import launch
-    from gpuscope.recording import nsys as nsight
 
-    args = request.args
     if request.benchmark is not None:
         command: Sequence[str] = launch.benchmark_argv(
             request.name, request.options, folder.traced, plan=folder.untraced
         )
     else:
         command = request.command
-    return nsight.record(
-        nsys,
+    return recorder.record(
         command,
-        folder.report,
+        folder,
         display=display,
         capture=request.capture,
-        trace=args.trace or nsight.DEFAULT_TRACE,
-        extra=request.nsys_args,
-        timeout_s=args.timeout,
+        timeout_s=request.args.timeout,
         quiet_input=request.benchmark is not None,
-        call_stacks=args.why,
     )
 
 
@@ -409,15 +411,12 @@ def _say_what_ended(recording: Recording, request: _Request, display: Display) -
 
 
 def _analyze(
-    request: _Request, nsys: Nsys, folder: RunFolder, outcome: _Outcome, display: Display
+    request: _Request, recorder: Recorder, folder: RunFolder, outcome: _Outcome, display: Display
 ) -> None:
     from gpuscope import api
     from gpuscope.analysis import Options
-    from gpuscope.recording import nsys as nsight
 
-    nsight.export(
-        folder.report, folder.sqlite, nsys=nsys, display=display, call_stacks=request.args.why
-    )
+    recorder.export(folder, display)
     result = outcome.traced or outcome.untraced
     with display.step("analyzing"):
         trace = api.open_trace(folder.sqlite)
@@ -428,7 +427,7 @@ def _analyze(
         )
         outcome.analysis = api.analyze_trace(trace, options)
     if not trace.ranges:
-        _say_no_ranges(request, nsys, display)
+        _say_no_ranges(request, recorder, display)
     if outcome.traced is not None:
         outcome.judgement = api.judge(outcome.traced, api.Analyses((outcome.analysis,)))
         for name, ratio in outcome.perturbed.items():
@@ -438,7 +437,7 @@ def _analyze(
             )
 
 
-def _say_no_ranges(request: _Request, nsys: Nsys, display: Display) -> None:
+def _say_no_ranges(request: _Request, recorder: Recorder, display: Display) -> None:
     from gpuscope.recording import machine
 
     traced = request.args.trace
@@ -447,8 +446,8 @@ def _say_no_ranges(request: _Request, nsys: Nsys, display: Display) -> None:
     version = machine.package_version("nvtx")
     with_nvtx = f" with nvtx {version}" if version and request.benchmark else ""
     display.say(
-        f"NVTX recorded no range under nsys {nsys.version_text}{with_nvtx}: if there should be "
-        "some, install nvtx 0.2.11 (nsys 2023.4 records nothing of later ones) or a newer nsys"
+        f"NVTX recorded no range under {recorder.name} {recorder.version_text}{with_nvtx}: if "
+        f"there should be some, {recorder.get_ranges}"
     )
 
 
@@ -484,8 +483,8 @@ def _failure(request: _Request, outcome: _Outcome, folder: RunFolder) -> Gpuscop
     if analysis.trace.operations == 0:
         part = "the recorded part of it" if request.args.capture else "the program"
         return CannotJudgeError(
-            f"{part} did nothing on a GPU, or nsys could not see it: the trace in {folder.path} "
-            "has no kernel and no copy. `gpuscope doctor` checks the machine."
+            f"{part} did nothing on a GPU, or the recorder could not see it: the trace in "
+            f"{folder.path} has no kernel and no copy. `gpuscope doctor` checks the machine."
         )
     return None
 
@@ -496,13 +495,13 @@ def _failure(request: _Request, outcome: _Outcome, folder: RunFolder) -> Gpuscop
 def _report(
     request: _Request,
     outcome: _Outcome,
-    nsys: Nsys | None,
+    recorder: Recorder | None,
     folder: RunFolder,
     display: Display,
 ) -> None:
     from gpuscope.model import codec
 
-    record = _save(request, outcome, nsys, folder)
+    record = _save(request, outcome, recorder, folder)
     if request.args.json:
         sys.stdout.write(codec.dumps({**record, "analysis": outcome.analysis}))
     elif outcome.analysis is not None:
@@ -518,19 +517,19 @@ def _report(
 
 
 def _save(
-    request: _Request, outcome: _Outcome, nsys: Nsys | None, folder: RunFolder
+    request: _Request, outcome: _Outcome, recorder: Recorder | None, folder: RunFolder
 ) -> dict[str, Any]:
     """Write ``analysis.json`` and ``run.json``; return what is in the latter."""
     from gpuscope.model import codec
 
-    record = _run_record(request, outcome, nsys)
+    record = _run_record(request, outcome, recorder)
     if outcome.analysis is not None:
         folder.write_json(folder.analysis, codec.dumps(outcome.analysis))
     folder.write_json(folder.run, codec.dumps(record))
     return record
 
 
-def _run_record(request: _Request, outcome: _Outcome, nsys: Nsys | None) -> dict[str, Any]:
+def _run_record(request: _Request, outcome: _Outcome, recorder: Recorder | None) -> dict[str, Any]:
     """Return ``run.json``: all that a reader needs to repeat and to believe the run."""
     import datetime
 
@@ -547,10 +546,10 @@ def _run_record(request: _Request, outcome: _Outcome, nsys: Nsys | None) -> dict
         "twin": request.args.twin,
         "command": list(request.command) or None,
         "options": result.get("options", {}),
-        "recorder": nsys
+        "recorder": recorder
         and {
-            "name": "nsys",
-            "version": nsys.version_text,
+            "name": recorder.name,
+            "version": recorder.version_text,
             "argv": list(recording.argv) if recording else None,
         },
         "machine": machine.describe(),

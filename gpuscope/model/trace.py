@@ -109,13 +109,17 @@ class Category:
     name: str
 
 
+RECORDERS = {"nsys-sqlite": "Nsight Systems", "cupti-sqlite": "gpuscope through CUPTI"}
+"""What recorded a trace, by its format."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """One report, read. Arrays must not be written to."""
 
     path: str
     format: str
-    """What was read, such as ``nsys-sqlite``."""
+    """What was read, and so who recorded it: a key of :data:`RECORDERS`."""
     tool_version: str | None
     """Version of the tool that captured it, where known; else of the one that exported it."""
     schema_version: str | None

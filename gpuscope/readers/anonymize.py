@@ -216,8 +216,11 @@ class _Copy:
             rows = [
                 (record["name"], record["value"])
                 for record in self._source.records(table, "name", "value")
-                if record.get("name") in schema.VERSION_NAMES
-                and _allowed(record.get("value"), schema.VERSION_PATTERN)
+                if (
+                    record.get("name") in schema.VERSION_NAMES
+                    and _allowed(record.get("value"), schema.VERSION_PATTERN)
+                )
+                or (record.get("name"), record.get("value")) == schema.OWN_PRODUCT
             ]
             if rows:
                 self._insert(table, ("name", "value"), rows)

@@ -324,6 +324,8 @@ _ALGORITHMS = (
 VERSION_NAMES = ("CAPTURE_PRODUCT_VERSION", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 """The names of the versions in the metadata."""
 VERSION_PATTERN = r"\d[\w.-]{0,31}"
+OWN_PRODUCT = ("EXPORT_PRODUCT_NAME", "gpuscope")
+"""What the metadata say of a trace that gpuscope's own recorder wrote, in nsys's schema."""
 
 MACHINE_TABLE = "TARGET_INFO_SYSTEM_ENV"
 MACHINE_ALLOWED = {

@@ -178,6 +178,15 @@ def _versions(database: Database) -> dict[str, str]:
     }
 
 
+def _is_own(database: Database) -> bool:
+    """Whether gpuscope's own recorder wrote the trace."""
+    return any(
+        (record.get("name"), record.get("value")) == schema.OWN_PRODUCT
+        for table in METADATA
+        for record in database.records(table, "name", "value")
+    )
+
+
 class _Strings:
     """The names of a trace: texts and ids of StringIds to one index."""
 
@@ -318,7 +327,7 @@ class _Assembly:
         ]
         return Trace(
             path=str(self.database.path),
-            format="nsys-sqlite",
+            format="cupti-sqlite" if _is_own(self.database) else "nsys-sqlite",
             tool_version=next(
                 (versions[n] for n in schema.VERSION_NAMES[:2] if n in versions), None
             ),

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from gpuscope.errors import MissingError
 from gpuscope.recording import machine, nsys, process
+from gpuscope.recording.cupti import library
 
 FOUND = "found"
 MISSING = "missing"
 BROKEN = "broken"
 
 RECORDING = "recording"
+WITHOUT_NSYS = "recording without nsys"
 BENCHMARKS = "benchmarks"
 SEVERAL_GPUS = "several GPUs"
 VIEWING = "the page"
@@ -52,6 +54,7 @@ def check_all() -> tuple[Check, ...]:
         _cuda(cards),
         nsys_check,
         importer_check,
+        _cupti(),
         _cupy(cards),
         _nvtx(found_nsys),
         _mpi(),
@@ -120,6 +123,16 @@ def _importer_remedy(found: nsys.Nsys) -> str:
         nsys.LIBRARY_PACKAGES[name] for name in names if name in nsys.LIBRARY_PACKAGES
     )
     return f"sudo apt-get install {' '.join(packages)}" if packages else "install nsys again, whole"
+
+
+def _cupti() -> Check:
+    try:
+        found = library.Library(library.find())
+    except MissingError as error:
+        detail, _, remedy = str(error).partition(": ")
+        return Check("cupti", MISSING, detail, remedy, WITHOUT_NSYS)
+    detail = f"{found.version_text} ({found.path})"
+    return Check("cupti", FOUND, detail, None, WITHOUT_NSYS)
 
 
 def _cupy(cards: machine.Graphics) -> Check:

@@ -6,18 +6,23 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpuscope.errors import OutputError, ProgramError
+from gpuscope.recording import machine
 
 DEFAULT_PARENT = Path("runs")
 
 
 class RunFolder:
-    """A run's files. ``trace.nsys-rep`` is nsys's own; the rest can be read by anything."""
+    """A run's files. ``trace.nsys-rep`` is nsys's own; the rest can be read by anything.
+
+    ``spool`` holds the records of CUPTI until they are in ``trace.sqlite``.
+    """
 
     NAMES = (
         "untraced.json",
@@ -33,6 +38,7 @@ class RunFolder:
         self.untraced, self.traced, self.report, self.sqlite, self.analysis, self.run = (
             path / name for name in self.NAMES
         )
+        self.spool = path / ".trace.cupti"
 
     def write_json(self, path: Path, text: str) -> None:
         """Write `text` to `path`, whole or not at all.
@@ -65,7 +71,8 @@ def prepare(out: Path | None, name: str, *, force: bool) -> RunFolder:
     Parameters
     ----------
     out
-        Where; by default ``runs/NAME-YYYYmmdd-HHMMSS``.
+        Where; by default ``runs/NAME-YYYYmmdd-HHMMSS``. Under mpirun each rank takes a folder of
+        its own in it, ``rank0`` and so on.
     name
         The benchmark, or the program.
     force
@@ -77,6 +84,9 @@ def prepare(out: Path | None, name: str, *, force: bool) -> RunFolder:
         It is in use already, or cannot be written.
     """
     chosen = out or DEFAULT_PARENT / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    rank = machine.mpi_rank()
+    if rank is not None:
+        chosen = chosen / f"rank{rank}"
     folder = RunFolder(chosen.absolute())
     try:
         if chosen.is_dir() and any(chosen.iterdir()) and not force:
@@ -85,6 +95,7 @@ def prepare(out: Path | None, name: str, *, force: bool) -> RunFolder:
         chosen.mkdir(parents=True, exist_ok=True)
         for file in folder.NAMES:
             (folder.path / file).unlink(missing_ok=True)
+        shutil.rmtree(folder.spool, ignore_errors=True)
         probe = folder.path / f".gpuscope-{os.getpid()}"
         probe.write_bytes(bytes(4096))  # a full disk takes the name, but not the bytes
         probe.unlink()

@@ -82,7 +82,7 @@ def describe() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "logical_cpus": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "system": _system(),
+        "system": system(),
         "kernel": platform.release(),
     }
 
@@ -113,6 +113,18 @@ def mpi_version() -> str | None:
     code, text = process.output(["mpirun", "--version"], timeout_s=10)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if code == 0 and lines else None
+
+
+def mpi_rank() -> int | None:
+    """Return the rank that mpirun or srun gave this process; None where it is alone."""
+    for rank, size in (
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        ("SLURM_PROCID", "SLURM_NTASKS"),
+    ):
+        if os.environ.get(rank, "").isdecimal() and os.environ.get(size) != "1":
+            return int(os.environ[rank])
+    return None
 
 
 def _from_nvml() -> Graphics | None:
@@ -216,7 +228,8 @@ def _cpu_model() -> str | None:
     return platform.processor() or None
 
 
-def _system() -> str:
+def system() -> str:
+    """Return the name of the operating system."""
     with contextlib.suppress(OSError):
         return platform.freedesktop_os_release()["PRETTY_NAME"]
     return platform.system()

@@ -14,7 +14,7 @@ from gpuscope.model.result import (
     PairFigures,
     Scope,
 )
-from gpuscope.model.trace import NULL_STREAM
+from gpuscope.model.trace import NULL_STREAM, RECORDERS
 from gpuscope.report.rows import (
     WHOLE_TRACE,
     ScopeRow,
@@ -61,9 +61,10 @@ def render_analysis(analysis: Analysis, console: Console, top: int | None = None
     from rich.markup import escape
 
     trace = analysis.trace
+    recorder = f"{RECORDERS[trace.format]} {trace.tool_version or 'of some version'}"
     console.print(
         f"[bold]{escape(printable(trace.path))}[/bold]  {trace.operations} operations in "
-        f"{format_ns(trace.duration_ns)}, Nsight Systems {trace.tool_version or 'of some version'}",
+        f"{format_ns(trace.duration_ns)}, {recorder}",
         highlight=False,
     )
     for note in _notes(analysis):
