@@ -139,16 +139,18 @@ def notes(session: Session) -> list[Any]:
             lines.append(f"{trace.damaged} damaged rows were left out.")
         if trace.lost_records:
             lines.append(f"About {trace.lost_records} GPU records were lost while recording.")
-    if len(session.traces) > 1:
-        lines.append(session.timeline.alignment.note)
     if not session.ranges_shown and session.devices:
         lines.append(
             "No NVTX range launched work here, so there are figures of the whole trace only: "
             "annotate the program with NVTX ranges and record with -t cuda,nvtx."
         )
-    if not lines:
-        return []
-    return [html.Ul([html.Li(plain(note, 400)) for note in lines], className="notes")]
+    found: list[Any] = []
+    if len(session.traces) > 1:
+        found.append(html.P(plain(session.timeline.alignment.note, 400), className="where clock"))
+    if lines:
+        items = [html.Li(plain(line, 400)) for line in lines]
+        found.append(html.Ul(items, className="notes"))
+    return found
 
 
 def nothing_ran() -> Any:
@@ -226,7 +228,7 @@ def _card(
     attributes: Any = shows
     return html.Button(
         [
-            html.Div([html.H3(plain(name, 40)), html.Span(where, className="where")]),
+            html.Div([html.H3(plain(name, 40)), html.Span(where, className="where", title=where)]),
             html.P([html.Span(f"span {format_ns(scope.span_ns)}"), *gain], className="sums"),
             *[_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in pairs],
             *links,
