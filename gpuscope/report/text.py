@@ -167,7 +167,7 @@ def _print_scope(row: ScopeRow, several: bool, console: Console) -> None:
     reached = (
         ""
         if scope.overlap_efficiency is None
-        else f" · {format_ratio(scope.overlap_efficiency)} of the possible gain"
+        else f" · {format_ratio(scope.overlap_efficiency)} of the gain"
     )
     console.print(
         f"[bold]{name}[/bold]{where} ×{row.instances}  span {format_ns(scope.span_ns)} · "
@@ -208,7 +208,8 @@ def detail_lines(scope: Scope, whole: bool) -> list[str]:
     if scope.gaps and scope.gaps.count and scope.idle_ns >= _IDLE_SHARE * scope.span_ns:
         most, longest = scope.gaps.kinds[0], scope.gaps.largest[0]
         lines.append(
-            f"idle {format_ns(scope.idle_ns)} in {scope.gaps.count} gaps, longest "
+            f"idle {format_ns(scope.idle_ns)} in {scope.gaps.count} "
+            f"gap{'s' * (scope.gaps.count > 1)}, longest "
             f"{format_ns(longest.ns)}; {most.before} to {most.after} {format_ns(most.ns)}"
         )
     talk, bare = communication(scope)

@@ -40,7 +40,7 @@ def lines(analysis: Analysis, top: int | None = None) -> list[str]:
 
 def test_idle_time_rates_and_contention_get_a_line(analysis: Analysis) -> None:
     printed = lines(analysis)
-    assert "idle 20.0 ms in 1 gaps, longest 20.0 ms; h2d to kernel 20.0 ms" in printed
+    assert "idle 20.0 ms in 1 gap, longest 20.0 ms; h2d to kernel 20.0 ms" in printed
     assert "rates h2d 667 MB/s" in printed
     # The second copy and the kernel are 20 ms each, and the first copy comes before the second.
     assert "at best 30.0 ms if the chunks are independent, 30.0 ms in their order" in printed
