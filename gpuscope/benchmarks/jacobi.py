@@ -482,15 +482,14 @@ def _choose_every(step_ns: int, copy_ns: int) -> int:
     return max(2, 1 + math.ceil(_COVER_FACTOR * copy_ns / step_ns))
 
 
-def _snapshots(steps: int, every: int) -> int:
-    """Return how many snapshots a pass takes: the first after its first step."""
-    return -(-steps // every)
+def _periods(steps: int, every: int) -> list[int]:
+    """Return the steps from each snapshot of a pass to the next, the one it copies included."""
+    return [min(every, steps - first) for first in range(0, steps, every)]
 
 
 def _bound_ns(steps: int, every: int, step_ns: int, copy_ns: int) -> int:
     """Return the least time of the overlapped pass: a copy hides under the steps to the next."""
-    full, rest = divmod(steps, every)
-    periods = [every] * full + ([rest] if rest else [])
+    periods = _periods(steps, every)
     # The step after a period's last one waits for the copy.
     return sum(step_ns + max(copy_ns, (period - 1) * step_ns) for period in periods)
 
@@ -507,7 +506,7 @@ def _figures(
     """Return what was reached, and what limits it."""
     points = size * (size - 2)
     bound_ns = _bound_ns(steps, every, step_ns, copy_ns)
-    sequential_ns = steps * step_ns + _snapshots(steps, every) * copy_ns
+    sequential_ns = steps * step_ns + len(_periods(steps, every)) * copy_ns
     return {
         "t_lb_ns": bound_ns,
         "speedup": blocking_ns / overlapped_ns,
@@ -523,8 +522,7 @@ def _expected(
     steps: int, every: int, step_ns: int, copy_ns: int, *, overlapping: bool
 ) -> tuple[Expected, ...]:
     """Return the verdicts that the trace must show, for both passes."""
-    full, rest = divmod(steps, every)
-    periods = [every] * full + ([rest] if rest else [])
+    periods = _periods(steps, every)
     hidden_ns = sum(min(copy_ns, (period - 1) * step_ns) for period in periods)
     busy_ns = min(steps * step_ns, len(periods) * copy_ns)
     limit = hidden_ns / busy_ns
