@@ -11,11 +11,13 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gpuscope.analysis import Options, run_all
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.errors import CannotJudgeError, UsageError
 from gpuscope.gates.grammar import Expectation, causes_of, parse
-from gpuscope.gates.verify import CAUSES, verify
+from gpuscope.gates.verify import CAUSES, inside_of, named_rows, verify
 from gpuscope.measures import MAD_SCALE
 from gpuscope.model.result import PairFigures, RangeResult, Scope
 from gpuscope.model.trace import Trace
@@ -103,7 +105,7 @@ def propose(
     Raises
     ------
     CannotJudgeError
-        No pair overlapped in any range, or one of the proposals cannot be judged.
+        No pair overlapped in any range, or none of these can be judged.
     """
     measured = [
         _ranges(run, dataclasses.replace(each, attribute=attribute or "thread"))
@@ -114,18 +116,34 @@ def propose(
         for name in dict.fromkeys(entry.name for entry in measured[0])
         if all(any(entry.name == name for entry in entries) for entries in measured)
     ]
-    blocks = []
+    blocks: list[tuple[str, list[str]]] = []
+    left_out: list[str] = []
+    inside = set[str]()
     for name in names:
         entries = [entry for each in measured for entry in each if entry.name == name]
         lines = list(_range_lines(name, entries, times))
-        if lines:
-            lines += _cause_lines(name, runs, options, attribute)
-            blocks.append((name, lines))
+        if not lines or name in inside:
+            continue
+        reason = _unmet(lines, runs, options, attribute)
+        if reason is not None:
+            left_out.append(f"{name}: {reason}")
+            continue
+        blocks.append((name, lines + _cause_lines(name, runs, options, attribute)))
+        inside |= {nested for run in runs for nested in _nested(run, name)}
+    blocks = [(name, lines) for name, lines in blocks if name not in inside]
     if not blocks:
-        msg = "no range overlaps anything, so there is nothing to hold on to: record a good run."
+        why = f" {left_out[0]}." if left_out else ""
+        msg = f"no range gives a budget: record a run in which something overlaps.{why}"
         raise CannotJudgeError(msg)
-    _check(blocks, runs, options, attribute)
-    return _text(blocks, runs, attribute)
+    return _text(blocks, left_out, runs, attribute)
+
+
+def _nested(run: Trace, name: str) -> set[str]:
+    """Return the names of the ranges that nest in those called `name`, but that itself."""
+    assert run.ranges is not None
+    pattern = _literal(name)
+    rows = inside_of(run, pattern, by_path=False) & ~named_rows(run.ranges, run.strings, pattern)
+    return {run.strings[index] for index in np.unique(run.ranges.name[rows]).tolist()}
 
 
 def _ranges(run: Trace, options: Options) -> tuple[RangeResult, ...]:
@@ -230,28 +248,29 @@ def _cause_lines(
     return [f"no {'|'.join(absent)} in {quoted(name)}"] if absent else []
 
 
-def _check(
-    blocks: Sequence[tuple[str, Sequence[str]]],
-    runs: Sequence[Trace],
-    options: Sequence[Options],
-    attribute: str | None,
-) -> None:
-    """Make sure that the runs meet what is proposed: doubts about a trace show here."""
-    expectations = [parse(line, CAUSES) for _, lines in blocks for line in lines]
+def _unmet(
+    lines: Sequence[str], runs: Sequence[Trace], options: Sequence[Options], attribute: str | None
+) -> str | None:
+    """Say why the runs do not meet what they propose themselves: doubts about a range show here."""
+    expectations = [parse(line, CAUSES) for line in lines]
     for run, each in zip(runs, options, strict=True):
         for row in verify([run], expectations, [each], attribute=attribute).rows:
             if not row.met:
-                msg = f"{run.path} is no run to take a budget from: {row.expectation}: {row.text}."
-                raise CannotJudgeError(msg)
+                return row.text
+    return None
 
 
 def _text(
-    blocks: Sequence[tuple[str, Sequence[str]]], runs: Sequence[Trace], attribute: str | None
+    blocks: Sequence[tuple[str, Sequence[str]]],
+    left_out: Sequence[str],
+    runs: Sequence[Trace],
+    attribute: str | None,
 ) -> str:
     lines = [
         f"# Proposed from {printable(', '.join(run.path for run in runs))}. Ratios are at least",
         f"# {100 * RATIO_MARGIN:g} points below what was measured, times {TIME_MARGIN:.0%} above, "
         "more where instances scatter.",
+        *(f"# Left out: {printable(each)}" for each in left_out),
         f"schema_version = {SCHEMA_VERSION}",
     ]
     if attribute is not None:
@@ -270,9 +289,14 @@ def _toml_string(text: str) -> str:
     return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
 
 
+def _literal(name: str) -> str:
+    """Return the glob that matches nothing but `name`."""
+    return glob.escape(name) if re.search(r"[*?\[]", name) else name
+
+
 def quoted(name: str) -> str:
     """Return a name as an expectation writes it: no glob, and quoted where it must be."""
-    literal = glob.escape(name) if re.search(r"[*?\[]", name) else name
+    literal = _literal(name)
     if _PLAIN.fullmatch(literal):
         return literal
     escaped = literal.replace("\\", "\\\\").replace('"', '\\"')

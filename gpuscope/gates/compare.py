@@ -20,7 +20,15 @@ from gpuscope.analyzers import ANALYZERS
 from gpuscope.errors import CannotJudgeError
 from gpuscope.gates.figures import COUNT, RATIO, TIME
 from gpuscope.gates.grammar import causes_of
-from gpuscope.gates.samples import Float, Int64, OperationSamples, ScopeKey, ScopeSamples, collect
+from gpuscope.gates.samples import (
+    Float,
+    Int64,
+    OperationSamples,
+    ScopeKey,
+    ScopeSamples,
+    collect,
+    device_places,
+)
 from gpuscope.measures import MAD_SCALE
 from gpuscope.model.comparison import (
     BETTER,
@@ -62,7 +70,7 @@ INTERVAL = (0.025, 0.975)
 _SEED = 20_240_229
 
 _CauseKey = tuple[str, str | None, int | None, int | None]
-"""Cause, range, number of the process, device."""
+"""Cause, range, number of the process, and of the device among the process'."""
 
 
 @dataclass(slots=True)
@@ -318,10 +326,17 @@ def _causes(traces: Sequence[Trace], options: Sequence[Options]) -> _Causes:
         found = run_all(trace, analyzers, dataclasses.replace(each, by_path=False, ranges=()))
         side.blind |= {gone.analyzer for gone in found.abstained}
         processes = {process.pid: number for number, process in enumerate(trace.processes)}
+        places = {
+            (trace.processes[device.process].pid, device.number): place
+            for device, place in zip(trace.devices, device_places(trace), strict=True)
+        }
         of_run: dict[_CauseKey, Finding] = {}
         for finding in found.findings:
             process = None if finding.process is None else processes[finding.process]
-            of_run.setdefault((finding.id, finding.range, process, finding.device), finding)
+            place = None
+            if finding.process is not None and finding.device is not None:
+                place = places[finding.process, finding.device]
+            of_run.setdefault((finding.id, finding.range, process, place), finding)
         for key, finding in of_run.items():
             side.findings.setdefault(key, []).append(finding)
     return side

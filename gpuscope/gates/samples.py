@@ -18,7 +18,7 @@ Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 
 ScopeKey = tuple[str | None, int, int]
-"""Path (None: the whole trace), number of the process, device."""
+"""Path (None: the whole trace), number of the process, and of the device among the process'."""
 
 _NAMED = [CODE[name] for name in ("kernel", "comm", "fused", "graph")]
 """Classes whose operations are told apart by name; copies are by class."""
@@ -111,6 +111,25 @@ class _Parts:
         )
 
 
+def device_places(trace: Trace) -> list[int]:
+    """Return of each device its number, from 0, among those that its process used.
+
+    Device numbers themselves differ from run to run where a scheduler hands the GPUs out.
+    """
+    used = np.zeros(len(trace.devices), np.bool_)
+    if trace.operations is not None:
+        used[np.unique(trace.operations.device)] = True
+    places = []
+    for index, device in enumerate(trace.devices):
+        before = [
+            other
+            for number, other in enumerate(trace.devices)
+            if number != index and used[number] and other.process == device.process
+        ]
+        places.append(sum(other.number < device.number for other in before))
+    return places
+
+
 def collect(traces: Sequence[Trace], options: Sequence[Options]) -> dict[ScopeKey, ScopeSamples]:
     """Return the samples of every scope of some repetitions of a run.
 
@@ -152,11 +171,12 @@ def _add(
     """Add the groups of a batch, each of which is an instance of its entry."""
     figures = _figures(context, activities, entries, groups)
     first = _first_starts(activities, groups)
+    places = device_places(context.trace)
     keys: dict[int, ScopeKey] = {}
     for number in np.unique(groups.entry).tolist():
         entry = entries[number]
         device = context.trace.devices[entry.device]
-        keys[number] = (entry.path, device.process, device.number)
+        keys[number] = (entry.path, device.process, places[entry.device])
         mine = groups.entry == number
         begin = int(first[mine].min()) - context.trace.origin_ns
         parts = found.setdefault(keys[number], _Parts(context.rank(entry), begin))

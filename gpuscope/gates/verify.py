@@ -127,7 +127,7 @@ class _Judged:
         """
         trace, options = self.trace, self.options
         if pattern is not None and trace.ranges is not None:
-            inside = _inside(trace, pattern, by_path)
+            inside = inside_of(trace, pattern, by_path)
             trace = dataclasses.replace(trace, ranges=trace.ranges.take(inside))
             # Asked for by name, the frames of benchmarks are ranges like others.
             options = dataclasses.replace(options, ranges=("*",))
@@ -303,7 +303,7 @@ def _no_range(trace: Trace, name: ScopeName) -> str:
     if trace.ranges is None:
         return "no NVTX ranges were recorded (record with -t nvtx)"
     assert name.pattern is not None
-    if not name.by_path and _named_rows(trace.ranges, trace.strings, name.pattern).any():
+    if not name.by_path and named_rows(trace.ranges, trace.strings, name.pattern).any():
         return (
             f"the range {name.pattern!r} launched no GPU work on its own thread; "
             "--attribute process counts other threads' too"
@@ -577,7 +577,8 @@ def _searchable(trace: _Judged, name: ScopeName) -> bool:
     return bool(rows.any())
 
 
-def _named_rows(ranges: Ranges, strings: Sequence[str], pattern: str) -> Bool:
+def named_rows(ranges: Ranges, strings: Sequence[str], pattern: str) -> Bool:
+    """Return which ranges have a name, or match it as a glob."""
     fits = [row for row in np.unique(ranges.name).tolist() if matches(strings[row], [pattern])]
     return np.isin(ranges.name, fits)
 
@@ -587,7 +588,7 @@ def _matching(trace: Trace, pattern: str, by_path: bool) -> Bool:
     ranges = trace.ranges
     assert ranges is not None
     if not by_path:
-        return _named_rows(ranges, trace.strings, pattern)
+        return named_rows(ranges, trace.strings, pattern)
     depth, parent = nesting(ranges)
     texts: list[str] = [""] * len(ranges)
     for row in np.argsort(depth, kind="stable").tolist():
@@ -596,7 +597,7 @@ def _matching(trace: Trace, pattern: str, by_path: bool) -> Bool:
     return np.array([matches(text, [pattern]) for text in texts], np.bool_)
 
 
-def _inside(trace: Trace, pattern: str, by_path: bool) -> Bool:
+def inside_of(trace: Trace, pattern: str, by_path: bool) -> Bool:
     """Return which ranges have a name or path, or nest in one that has."""
     assert trace.ranges is not None
     inside = _matching(trace, pattern, by_path)

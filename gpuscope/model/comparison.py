@@ -72,6 +72,7 @@ class ScopeChange:
     process: int
     """Number of the process in the order of the trace, from 0: pids differ from run to run."""
     device: int
+    """Number of the device among those of its process, from 0."""
     state: str
     """``new``, ``gone`` or ``both``."""
     instances_before: int

@@ -148,14 +148,29 @@ def expectations(runs: list[Trace]) -> list[str]:
 
 
 def test_a_run_without_overlap_gives_no_budget() -> None:
-    with pytest.raises(CannotJudgeError, match="no range overlaps anything"):
+    with pytest.raises(CannotJudgeError, match="no range gives a budget"):
         propose([pipeline(0)], [Options()])
     with pytest.raises(CannotJudgeError, match="no NVTX ranges"):
         propose([dataclasses.replace(pipeline(80), ranges=None)], [Options()])
 
 
+def test_ranges_nested_in_one_that_is_bounded_are_left_to_it() -> None:
+    expect = expectations([shipped("pinned")])
+
+    assert {line.partition(":")[0] for line in expect[:-1]} == {"good"}
+
+
+def test_a_range_that_cannot_be_judged_is_left_out_and_named() -> None:
+    trace = shipped("healthy")
+
+    text = propose([trace], [Options()])
+
+    assert "# Left out: threads: other threads launched 47.8 % of the work" in text
+    assert not any(line.startswith("threads:") for line in tomllib.loads(text)["expect"])
+
+
 def test_a_doubtful_run_gives_no_budget() -> None:
-    with pytest.raises(CannotJudgeError, match="is no run to take a budget from"):
+    with pytest.raises(CannotJudgeError, match="damaged"):
         propose([dataclasses.replace(pipeline(80), damaged={"kernels": 9})], [Options()])
 
 

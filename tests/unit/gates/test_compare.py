@@ -261,6 +261,18 @@ def test_processes_are_matched_by_their_order_not_their_pid() -> None:
     assert both(trace, again).outcome == "identical"
 
 
+def test_gpus_are_matched_by_their_order_not_their_number() -> None:
+    trace = steps(SIX)
+    other = dataclasses.replace(trace, devices=(dataclasses.replace(trace.devices[0], number=5),))
+    assert both(trace, other).outcome == "identical"
+
+    bad = open_trace(samples.path("default"))
+    moved_bad = dataclasses.replace(
+        bad, devices=tuple(dataclasses.replace(d, number=d.number + 3) for d in bad.devices)
+    )
+    assert not both(bad, moved_bad).causes
+
+
 def test_repetitions_are_compared_by_run_where_there_are_enough() -> None:
     """Runs that differ more than their instances do: each instance alone would be a change."""
     before = [

@@ -19,10 +19,13 @@ def test_figures_are_those_of_the_analyzers(name: str) -> None:
     found = collect([trace], [options])
     processes = {process.pid: number for number, process in enumerate(trace.processes)}
 
+    # Each of these programs used one GPU, or all that there are from 0 on.
+    lowest = min(entry.device for entry in analysis.devices)
     scopes = {
-        (None, processes[entry.process], entry.device): [entry.scope] for entry in analysis.devices
+        (None, processes[entry.process], entry.device - lowest): [entry.scope]
+        for entry in analysis.devices
     } | {
-        (entry.path, processes[entry.process], entry.device): [
+        (entry.path, processes[entry.process], entry.device - lowest): [
             instance.scope for instance in entry.per_instance or ()
         ]
         for entry in analysis.ranges
