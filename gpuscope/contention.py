@@ -49,8 +49,8 @@ class Kinds:
         self._trace = trace
         self._lanes = Lanes(activities)
         compared = np.isin(activities.op_class, (CODE["kernel"], *COPY_LANES))
-        self.rows = np.flatnonzero(compared & (activities.end_ns > activities.start_ns))
-        rows, row = self.rows, activities.operation[self.rows]
+        rows = np.flatnonzero(compared & (activities.end_ns > activities.start_ns))
+        row = activities.operation[rows]
         blocks, threads = _launch_configurations(trace)
         is_kernel = activities.op_class[rows] == CODE["kernel"]
         lane = self._lanes.of(activities.op_class[rows], activities.link[rows])
@@ -62,11 +62,11 @@ class Kinds:
             np.where(is_kernel, blocks[row], -1),
             np.where(is_kernel, threads[row], -1),
         ]
-        self.code, first = number_rows(columns)
+        code, first = number_rows(columns)
         self.columns = [column[first].tolist() for column in columns]
         self.count = len(first)
         self.of_row = np.full(len(activities.start_ns), -1, np.int64)
-        self.of_row[rows] = self.code
+        self.of_row[rows] = code
         duration = activities.end_ns - activities.start_ns
         shared = _shared_time(activities)
         alone = rows[shared[rows] == 0]
