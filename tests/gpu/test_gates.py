@@ -71,21 +71,21 @@ def test_on_one_stream(gpuscope_trace):
 """
 
 
-@pytest.fixture(autouse=True)
-def _recorder() -> None:
+@pytest.fixture
+def _with_nsys() -> None:
     try:
         nsys.find()
     except MissingError as error:
         pytest.skip(str(error))
 
 
-def test_the_plugin_records_a_test_and_fails_the_one_that_lost_its_overlap(tmp_path: Path) -> None:
+def check_plugin(tmp_path: Path, **env: str) -> None:
     (tmp_path / "test_pipeline.py").write_text(PIPELINE)
 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "gpuscope.pytest_plugin", "-p", "no:dash", "-rA"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), **env},
         capture_output=True,
         text=True,
         check=False,
@@ -94,6 +94,15 @@ def test_the_plugin_records_a_test_and_fails_the_one_that_lost_its_overlap(tmp_p
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "PASSED test_pipeline.py::test_on_several_streams" in done.stdout
     assert "FAILED test_pipeline.py::test_on_one_stream - assert 0.0 > 0.5" in done.stdout
+
+
+@pytest.mark.usefixtures("_with_nsys")
+def test_the_plugin_records_a_test_and_fails_the_one_that_lost_its_overlap(tmp_path: Path) -> None:
+    check_plugin(tmp_path)
+
+
+def test_the_plugin_does_without_nsys(tmp_path: Path) -> None:
+    check_plugin(tmp_path, NSYS="/nonexistent")
 
 
 def gpuscope(folder: Path, *arguments: str) -> int:
@@ -105,6 +114,7 @@ def gpuscope(folder: Path, *arguments: str) -> int:
     ).returncode
 
 
+@pytest.mark.usefixtures("_with_nsys")
 def test_a_twin_fails_the_budget_of_the_good_run(tmp_path: Path) -> None:
     small = ("streams", "--size", "32M", "--reps", "5")
 

@@ -30,6 +30,10 @@ def test_step(gpuscope_trace):
 """
 
 
+NOTHING = {"NSYS": "/nonexistent", "GPUSCOPE_CUPTI": "/nonexistent"}
+"""An environment in which nothing can record."""
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
@@ -177,7 +181,7 @@ def test_a_trace_beside_the_test_needs_no_gpu_and_nothing_passes_silently(projec
         "def test_marker(gpuscope_trace):\n    pass\n"
     )
 
-    done = run(project, NSYS="/nonexistent")
+    done = run(project, **NOTHING)
 
     assert "1 passed" in done.stdout
     assert "2 failed" in done.stdout
@@ -190,8 +194,8 @@ def test_a_trace_beside_the_test_needs_no_gpu_and_nothing_passes_silently(projec
 def test_without_a_recorder_it_skips_with_the_reason_or_fails_if_told(project: Path) -> None:
     (project / "test_it.py").write_text(GOOD)
 
-    skipped = run(project, NSYS="/nonexistent")
-    failed = run(project, "--gpuscope-require", NSYS="/nonexistent")
+    skipped = run(project, **NOTHING)
+    failed = run(project, "--gpuscope-require", **NOTHING)
 
     assert skipped.returncode == 0
     assert "1 skipped" in skipped.stdout
