@@ -326,6 +326,18 @@ class Timeline:
         self._add(Row("engines", "group", level + 1, number, device, "by class", unfolded=False))
         for code, parts in engines.items():
             self._add(Row(CLASSES[code], "engine", level + 2, number, device), parts)
+            if code == CODE["p2p"]:
+                self._lay_out_links(number, device, level + 3, parts[code])
+
+    def _lay_out_links(self, number: int, device: int, level: int, peer: Part) -> None:
+        """Give the copies of each direction a row where there are several, as links work apart."""
+        operations = self.placed[number].operations
+        src, dst = operations.src_device[peer.item], operations.dst_device[peer.item]
+        links = sorted(set(zip(src.tolist(), dst.tolist(), strict=True)))
+        for a, b in links if len(links) > 1 else ():
+            mine = np.flatnonzero((src == a) & (dst == b))
+            part = Part(peer.start_ns[mine], peer.end_ns[mine], peer.item[mine])
+            self._add(Row(f"{a}>{b}", "engine", level, number, device), {CODE["p2p"]: part})
 
     def _band(self, number: int, device: int, head: int, engines: Mapping[int, Parts]) -> Parts:
         """Make the band of what ran together, and return the idle stretches by their cause."""

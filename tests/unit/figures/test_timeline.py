@@ -105,6 +105,18 @@ def test_what_has_no_stream_has_a_row_of_its_own() -> None:
     assert [row[3] for batch in csv_rows(timeline, 0, 30) for row in batch] == ["stream", 7, None]
 
 
+def test_peer_copies_of_each_direction_have_a_row() -> None:
+    there, back = {"src": 0, "dst": 1}, {"src": 1, "dst": 0}
+    trace = make_trace(p2p=[(0, 10, "s7", there), (5, 15, "s8", back), (20, 30, "s7", there)])
+    timeline = Timeline([trace])
+    assert tree(timeline)[-4:-1] == ["    engine p2p", "      engine 0>1", "      engine 1>0"]
+    row = row_of(timeline, "engine", "0>1")
+    found = [start for start, *_, each in marks(timeline, "engine", 0, 40) if each == row]
+    assert found == [0, 20]
+    alone = Timeline([make_trace(p2p=[(0, 10, "s7", there)])])
+    assert "      engine 0>1" not in tree(alone)
+
+
 def test_gates_have_no_row() -> None:
     trace = make_trace(kernels=[(0, MS, "s7")], gate=[(0, MS, "s8")])
     assert "  stream stream 8" not in tree(Timeline([trace]))
