@@ -31,12 +31,12 @@ KERNELS: tuple[str, ...] = ("kernel", "comm", "fused")
 
 
 def whole_exports() -> list[str]:
-    """Return the traces that nsys reads too: copies by `gpuscope anonymize` lack its own tables."""
+    """Return the traces that nsys reads too: copies by `gpuscope anonymize` lack its labels."""
     found = []
     for name in samples.names():
         with contextlib.closing(sqlite3.connect(samples.path(name))) as connection:
-            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-        if "ENUM_CUDA_MEMCPY_OPER" in tables:
+            columns = connection.execute("PRAGMA table_info(ENUM_CUDA_MEMCPY_OPER)").fetchall()
+        if "label" in {column[1] for column in columns}:
             found.append(name)
     return found
 
