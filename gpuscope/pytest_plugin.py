@@ -176,8 +176,8 @@ def _itself(request: pytest.FixtureRequest) -> list[str]:
     if config.inipath is not None:
         argv += ["-c", str(config.inipath)]
     plugins = config.pluginmanager
-    if plugins.has_plugin(__name__):  # else it is found by its entry point
-        argv += ["-p", __name__]
+    # By entry point or by module: under another name it would be registered twice.
+    argv += ["-p", str(plugins.get_name(sys.modules[__name__]))]
     if plugins.has_plugin("xdist"):
         argv.append("-n0")
     if plugins.has_plugin("_cov") or plugins.has_plugin("pytest_cov"):

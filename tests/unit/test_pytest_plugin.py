@@ -30,6 +30,7 @@ def test_step(gpuscope_trace):
 """
 
 
+AUTOLOAD = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
 NOTHING = {"NSYS": "/nonexistent", "GPUSCOPE_CUPTI": "/nonexistent"}
 """An environment in which nothing can record."""
 
@@ -38,12 +39,16 @@ NOTHING = {"NSYS": "/nonexistent", "GPUSCOPE_CUPTI": "/nonexistent"}
 def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:dash\n")
+    (folder / "pytest.ini").write_text("[pytest]\n")
     return folder
 
 
 def run(
-    project: Path, *arguments: str, fault: str = "", **env: str
+    project: Path,
+    *arguments: str,
+    fault: str = "",
+    plugin: str = "gpuscope.pytest_plugin",
+    **env: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run pytest in a project, with an nsys whose exports are the shipped trace streams_run."""
     tools = project.parent / "tools"
@@ -51,11 +56,12 @@ def run(
     (tools / "nvidia-smi").write_text(SMI)
     (tools / "nvidia-smi").chmod(0o755)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "gpuscope.pytest_plugin", "-rs", *arguments],
+        [sys.executable, "-m", "pytest", "-p", plugin, "-rs", *arguments],
         cwd=project,
         env={
             **os.environ,
             "PYTHONPATH": str(ROOT),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # gpuscope may be installed here, or not
             "PATH": f"{tools}:{os.environ['PATH']}",
             "NSYS": str(tool),
             "XDG_CACHE_HOME": str(project.parent / "cache"),
@@ -77,6 +83,19 @@ def test_a_test_is_recorded_and_then_asks(project: Path) -> None:
     assert "1 passed" in done.stdout
     assert (project / "kept" / "test_it.py__test_step" / "trace.sqlite").is_file()
     assert not list((project / "kept").glob("*.reached"))
+
+
+def test_installed_it_is_found_by_its_entry_point(project: Path) -> None:
+    site = project.parent / "site"
+    info = site / "gpuscope-0.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuscope\nVersion: 0.0\n")
+    (info / "entry_points.txt").write_text("[pytest11]\ngpuscope = gpuscope.pytest_plugin\n")
+    (project / "test_it.py").write_text(GOOD)
+
+    done = run(project, plugin="no:dash", PYTHONPATH=f"{site}:{ROOT}", **AUTOLOAD)
+
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_only_the_asking_test_is_recorded_with_its_parameters(project: Path) -> None:
@@ -106,7 +125,7 @@ def test_only_the_asking_test_is_recorded_with_its_parameters(project: Path) -> 
 
 def test_what_addopts_leave_out_is_recorded_where_the_session_chose_it(project: Path) -> None:
     (project / "pytest.ini").write_text(
-        "[pytest]\naddopts = -p no:dash -m 'not slow' -k 'not step'\nmarkers = slow\n"
+        "[pytest]\naddopts = -m 'not slow' -k 'not step'\nmarkers = slow\n"
     )
     (project / "conftest.py").write_text(
         "def pytest_addoption(parser):\n    parser.addoption('--run-slow', action='store_true')\n"
