@@ -23,6 +23,8 @@ from gpuscope.waits import Bool, Int64
 
 MIN_ALONE = 3
 """Runs with nothing beside them that tell how long one takes alone."""
+MAX_ALONE_SPREAD = 1.5
+"""Longest to shortest of these: a kernel whose time depends on its data tells nothing."""
 MIN_REPEATS = 2
 """Operations an instance that run beside others."""
 MIN_LOSS_SHARE = 0.50
@@ -50,6 +52,16 @@ def _compared(trace: Trace, options: Options) -> tuple[Kinds, Int64, Bool]:
     return kinds, kind, overlapped
 
 
+def _comparable(kinds: Kinds) -> Bool:
+    """Return the kinds that often enough ran alone, and took about as long each time.
+
+    Copies are compared by their rates, so that theirs may differ.
+    """
+    alike = kinds.alone_most_ns <= MAX_ALONE_SPREAD * kinds.alone_least_ns
+    comparable: Bool = (kinds.alone_count >= MIN_ALONE) & (alike | kinds.by_bytes)
+    return comparable
+
+
 def _rule(
     case: Case, compared: Callable[[], tuple[Kinds, Int64, Bool]], region: Region
 ) -> Finding | None:
@@ -62,7 +74,7 @@ def _rule(
         return None
     kinds, kind_of, overlapped = compared()
     mine = overlapped[rows] & (kind_of[rows] >= 0)
-    mine[mine] = kinds.alone_count[kind_of[rows[mine]]] >= MIN_ALONE
+    mine[mine] = _comparable(kinds)[kind_of[rows[mine]]]
     rows, took = rows[mine], took[mine]
     if len(rows) < MIN_REPEATS * region.instances:
         return None

@@ -74,6 +74,10 @@ class Kinds:
         kind = self.of_row[alone]
         self.alone_count = np.bincount(kind, minlength=self.count)
         self.alone_ns = sum_by(duration[alone], kind, self.count)
+        self.alone_least_ns = np.full(self.count, np.iinfo(np.int64).max)
+        np.minimum.at(self.alone_least_ns, kind, duration[alone])
+        self.alone_most_ns = np.zeros(self.count, np.int64)
+        np.maximum.at(self.alone_most_ns, kind, duration[alone])
         self.alone_bytes = sum_by(activities.size_bytes[alone], kind, self.count)
         self.by_bytes = np.array(
             [lane // 64 != CODE["kernel"] for lane in self.columns[1]], np.bool_

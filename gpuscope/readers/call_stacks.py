@@ -105,9 +105,15 @@ def _python(
         "AND d.globalTid >> 24 = m.globalTid >> 24 AND d.text = ?)",
         (schema.PYTHON_STACKS,),
     )
+    payloads = [list(_frames(text)) if isinstance(text, str) else [] for *_, text in marks]
+    ids = {part for frames in payloads for *both, _ in frames for part in both}
+    texts = database.strings("StringIds", [part for part in ids if isinstance(part, int)])
     found: dict[int, list[Frame]] = {}
-    for start, tid, text in marks:
-        frames = list(_frames(text)) if isinstance(text, str) else []
+    for (start, tid, _), payload in zip(marks, payloads, strict=True):
+        frames = [
+            (str(texts.get(function, function)), str(texts.get(file, file)), line)
+            for function, file, line in payload
+        ]
         call = begun.get((tid, start))
         if call is None and frames:
             call = _call_at(api, int(thread_of(np.array([tid]))[0]), start)
@@ -123,8 +129,8 @@ def _call_at(api: ApiCalls, thread: int, time_ns: int) -> int | None:
     return int(runs[-1]) if len(runs) else None
 
 
-def _frames(text: str) -> Iterator[Frame]:
-    """Yield the frames of a payload, the innermost first."""
+def _frames(text: str) -> Iterator[tuple[Any, Any, int]]:
+    """Yield the frames of a payload, the innermost first; names are texts or their ids."""
     try:
         pending: list[Any] = [json.loads(text)]
     except ValueError:
@@ -133,7 +139,7 @@ def _frames(text: str) -> Iterator[Frame]:
         value = pending.pop(0)
         if isinstance(value, dict) and {"Function", "File"} <= value.keys():
             line = value.get("Line")
-            yield str(value["Function"]), str(value["File"]), line if isinstance(line, int) else -1
+            yield value["Function"], value["File"], line if isinstance(line, int) else -1
         elif isinstance(value, dict):
             pending[:0] = value.values()
         elif isinstance(value, list):

@@ -47,10 +47,10 @@ DEFAULT_TRACE = "cuda,nvtx"
 
 CALL_STACKS = (
     "--sample=process-tree",
-    "--cudabacktrace=sync:80000,memory:80000",
+    "--cudabacktrace=all:80000",
     "--python-backtrace=cuda",
 )
-"""Options that record the call stacks of long waits, copies and allocations."""
+"""Options that record the call stacks of calls of 80 µs or more: waits, copies, allocations."""
 _STACK_PAYLOADS = "--include-json"
 """Option of nsys export that puts payloads into the export as text: Python's call stacks."""
 

@@ -299,6 +299,20 @@ def test_what_is_gained_is_told() -> None:
     assert "2.00 ms is gained" in finding.claim
 
 
+def test_kernels_of_unlike_length_alone_tell_nothing() -> None:
+    trace = together(2 * MS)
+    assert trace.operations is not None
+    ends = trace.operations.end_ns.copy()
+    ends[0] += MS  # the first runs alone for twice as long as the other three
+    varied = dataclasses.replace(
+        trace, operations=dataclasses.replace(trace.operations, end_ns=ends)
+    )
+
+    (finding,) = of(varied)
+
+    assert finding.evidence["count"] == 4  # the copies are still compared
+
+
 @pytest.mark.parametrize(
     "trace",
     [together(1_100_000), together(1_300_000, "comm")],

@@ -102,6 +102,17 @@ def test_python_stacks_take_the_place_of_native_ones(tmp_path: Path) -> None:
     assert found == [(1, 0, "synchronize", CUPY, 7), (1, 1, "step", "/app/train.py", 42)]
 
 
+def test_names_in_payloads_may_be_ids_of_texts(tmp_path: Path) -> None:
+    """As Nsight Systems 2025.3 writes them."""
+    frames = [{"Function": 2, "File": 3, "Line": 23}]
+    text = json.dumps({PYTHON_STACKS: {"Frames count": 1, "Frames": frames}})
+    chains = [(4, 0, "chunks", "/app/host_sync.py")]
+
+    found = stacks(export(tmp_path, [(10, 20, None), (30, 90, None)], chains, [(30, text)]))
+
+    assert found == [(1, 0, "chunks", "/app/host_sync.py", 23)]
+
+
 def test_a_stack_in_a_row_of_its_own_belongs_to_the_call_inside(tmp_path: Path) -> None:
     text = '[{"Function": "step", "File": "/app/train.py", "Line": 42}]'
     path = export(tmp_path, [(10, 20, None), (30, 90, None)], [(4, 0, "main", "/a")], [(29, text)])
