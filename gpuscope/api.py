@@ -69,6 +69,14 @@ def find_trace(path: Path) -> Path:
     raise TraceError(msg)
 
 
+def of_ranks(paths: Sequence[Path]) -> list[Path]:
+    """Return `paths`, the folders of the ranks in the place of a run folder of several ranks."""
+    from gpuscope.recording import ranks
+
+    found = [(path, ranks.rank_folders(path) if path.is_dir() else []) for path in paths]
+    return [each for path, inside in found for each in inside or [path]]
+
+
 def shown_name(path: Path) -> str:
     """Return what people call a trace: the run folder that it lies in, else its file's name."""
     in_run = path.name in RUN_TRACES and path.parent.name

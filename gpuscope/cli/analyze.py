@@ -139,13 +139,14 @@ def run(args: argparse.Namespace) -> int:
     analyzers = chosen(ANALYZERS, args.only)
     rules = user_rules(args.class_rules)
     cached = not args.no_cache
+    paths = api.of_ranks(args.trace)
     with progress_bar() as progress:
         if args.show_classes:
-            for path in args.trace:
+            for path in paths:
                 _show_classes(api.open_trace(path, rules, analyzers, progress), rules)
             return 0
         request = api.Request(_options(args), args.window, tuple(rules), analyzers)
-        analyses = api.analyze_files(args.trace, request, progress, use_cache=cached)
+        analyses = api.analyze_files(paths, request, progress, use_cache=cached)
     _print(args, analyses)
     _check_found(args, analyses)
     return 0

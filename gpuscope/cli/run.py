@@ -14,6 +14,7 @@ For example:
   gpuscope run --nsys -- python train.py          your program
   gpuscope run --nsys --why -- python train.py    with the lines of the calls that hold work up
   gpuscope run --cupti -- python train.py         without Nsight Systems
+  gpuscope run --nsys --ranks 2 -- ./a.out        two MPI ranks, each recorded, judged together
   gpuscope run --nsys --capture nvtx:step@train -- python train.py    only its range `step`
 
 The options below work before and after NAME; all others after NAME are the benchmark's
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpuscope.benchmarks import Benchmark
+    from gpuscope.cli._ranks import Job
     from gpuscope.model.result import Analysis, Judgement
     from gpuscope.recording.display import Display
     from gpuscope.recording.folder import RunFolder
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 
 PERTURBED_RATIO = 0.10
 """Traced and untraced median times further apart than this are flagged."""
+MAX_RANKS = 100_000
+"""More ranks than any machine runs: a slip of the hand."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,6 +122,17 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
     many.add_argument(
         "--repeat", metavar="N", help="the times in N fresh processes: do they agree?"
     )
+    ranks = parser.add_argument_group("MPI ranks")
+    ranks.add_argument(
+        "--ranks", type=_count, metavar="N", help="start N ranks, each under an nsys of its own"
+    )
+    ranks.add_argument(
+        "--launcher", metavar="PROGRAM", help="mpirun (default), or srun (the default in Slurm)"
+    )
+    ranks.add_argument(
+        "--launcher-args", metavar="ARGS", help="more for it: --launcher-args='--map-by numa'"
+    )
+    ranks.add_argument("--hosts", metavar="LIST", help="where they run: hostA:2,hostB:2")
     where = parser.add_argument_group("where it goes")
     where.add_argument(
         "--out", type=Path, metavar="DIR", help="the run's folder (default: runs/NAME-TIME)"
@@ -128,6 +143,12 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--port", metavar="N", help="the page's port")
     where.add_argument("--host", metavar="ADDRESS", help="the address the page listens on")
     where.add_argument("--no-browser", action="store_true", help="only print the page's address")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_RANKS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks, such as 2")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
@@ -189,17 +210,24 @@ class _Outcome:
 
 def run(args: argparse.Namespace) -> int:
     """Record, analyze, judge, and print."""
-    from gpuscope.cli import _many
+    from gpuscope.cli import _many, _ranks
     from gpuscope.recording import folder as folders
     from gpuscope.recording.display import Display
 
     display = Display()
     if args.all:
+        _ranks.refuse_series(args)
         return _all(args, display)
     request = _understand(args)
+    _ranks.refuse_series(args)
     if args.sweep or args.repeat:
         return _many.run_series(args, request.benchmark, request.options, display)
+    ranks_wanted = _ranks.wanted(args)
     recorder = None if args.untraced else _choose_recorder(args, display)
+    if ranks_wanted:
+        return _ranks.run_ranks(
+            args, _job(request), recorder, display, lambda folder: _view(args, folder)
+        )
     folder = folders.prepare(args.out, request.name, force=args.force)
     try:
         outcome = _record(request, recorder, folder, display)
@@ -216,6 +244,19 @@ def run(args: argparse.Namespace) -> int:
     if outcome.failure and outcome.exit_code != INTERRUPTED:
         raise outcome.failure
     return outcome.exit_code
+
+
+def _job(request: _Request) -> Job:
+    from gpuscope.cli._ranks import Job
+
+    return Job(
+        name=request.name,
+        benchmark=request.benchmark.name if request.benchmark else None,
+        options=request.options,
+        command=request.command,
+        capture=request.capture.text if request.capture else None,
+        launcher_args=_split("launcher_args", request.args.launcher_args),
+    )
 
 
 def _all(args: argparse.Namespace, display: Display) -> int:
@@ -317,11 +358,11 @@ def _command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, .
     return (found, *command[1:])
 
 
-def _split(nsys_args: str | None) -> tuple[str, ...]:
+def _split(option: str, words: str | None) -> tuple[str, ...]:
     try:
-        return tuple(shlex.split(nsys_args or ""))
+        return tuple(shlex.split(words or ""))
     except ValueError as error:
-        msg = f"--nsys-args {nsys_args!r} is not understood: {error}."
+        msg = f"--{option.replace('_', '-')} {words!r} is not understood: {error}."
         raise UsageError(msg) from None
 
 
@@ -332,7 +373,7 @@ def _choose_recorder(args: argparse.Namespace, display: Display) -> Recorder:
         nsys=args.nsys,
         cupti=args.cupti,
         trace=args.trace,
-        nsys_args=_split(args.nsys_args),
+        nsys_args=_split("nsys_args", args.nsys_args),
         call_stacks=args.why,
         display=display,
     )

@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     attribute = args.attribute or (budget.attribute if budget else None)
     with progress_bar() as progress:
         verification = api.verify(
-            args.trace,
+            api.of_ranks(args.trace),
             expectations,
             attribute=attribute,
             domains=args.domain,

@@ -44,6 +44,8 @@ def show(paths: Sequence[Path], args: argparse.Namespace) -> int:
     from gpuscope.app import state
     from gpuscope.app.server import serve
 
+    paths = api.of_ranks(paths)
+
     def load(progress: Progress) -> Session:
         traces = [api.open_trace(path, progress=progress) for path in paths]
         return state.Session(traces, [api.run_limits(path) for path in paths], progress)

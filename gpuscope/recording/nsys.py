@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -349,6 +349,7 @@ def record(
     extra: Sequence[str] = (),
     timeout_s: float | None = None,
     quiet_input: bool = False,
+    stop_when: Callable[[], bool] | None = None,
 ) -> Recording:
     """Run `command` under nsys and return the report it leaves at `report`.
 
@@ -368,6 +369,8 @@ def record(
         The program is stopped after this time; what was recorded is kept.
     quiet_input
         Give the program no standard input.
+    stop_when
+        The program is stopped once this says so; what was recorded is kept.
 
     Raises
     ------
@@ -405,6 +408,7 @@ def record(
             timeout_s=timeout_s,
             stop_argv=stop if "--session-new" in nsys.options else None,
             on_stop=lambda stage: display.say(_STOPPING[stage]),
+            stop_when=stop_when,
         )
     if not report.is_file():
         _rescue(listener.generated, report)

@@ -52,7 +52,7 @@ class Ended:
     code: int
     """Its exit code, as a shell shows it: 128 + n after signal n."""
     interrupted: bool
-    """The user stopped it (Ctrl-C)."""
+    """The user stopped it (Ctrl-C), or `stop_when` did."""
     timed_out: bool
     """It ran longer than it was allowed to, and was stopped."""
     outlived: tuple[str, ...]
@@ -81,6 +81,7 @@ def run(
     grace_s: float = GRACE_S,
     stop_argv: Sequence[str] | None = None,
     on_stop: Callable[[int], None] | None = None,
+    stop_when: Callable[[], bool] | None = None,
 ) -> Ended:
     """Run `argv` until it and everything it started has ended.
 
@@ -104,6 +105,8 @@ def run(
         A command that asks it to finish; SIGINT follows once the command has ended.
     on_stop
         Called when it is asked to stop: with 0 for the first request, 1 for SIGTERM, 2 for SIGKILL.
+    stop_when
+        Asked again and again; once it says so, the program is stopped as Ctrl-C would.
 
     Raises
     ------
@@ -124,7 +127,9 @@ def run(
         except OSError as error:
             msg = f"{argv[0]} cannot be started: {error.strerror}."
             raise ProgramError(msg) from None
-        stopper = _Stopper(process, others, requests, grace_s, timeout_s, stop_argv, on_stop)
+        stopper = _Stopper(
+            process, others, requests, grace_s, timeout_s, stop_argv, on_stop, stop_when
+        )
         try:
             _follow(process, stopper, on_line)
         finally:
@@ -132,7 +137,7 @@ def run(
             outlived = _end_tree(process, others)
         return Ended(
             code=process.returncode if process.returncode >= 0 else 128 - process.returncode,
-            interrupted=bool(requests),
+            interrupted=bool(requests) or stopper.asked,
             timed_out=stopper.timed_out,
             outlived=outlived,
         )
@@ -171,8 +176,10 @@ class _Stopper:
         timeout_s: float | None,
         stop_argv: Sequence[str] | None,
         on_stop: Callable[[int], None] | None,
+        stop_when: Callable[[], bool] | None,
     ) -> None:
-        self.timed_out = False
+        self.timed_out = self.asked = False
+        self._stop_when = stop_when
         self._stop_argv = stop_argv
         self._command: subprocess.Popen[bytes] | None = None
         self._process = process
@@ -192,6 +199,8 @@ class _Stopper:
         self._seen = len(self._requests)
         if self._stage == 0 and self._limit is not None and now > self._limit:
             self.timed_out = due = True
+        if self._stage == 0 and self._stop_when is not None and self._stop_when():
+            self.asked = due = True
         if self._deadline is not None and now > self._deadline:
             due = True
         if self._command is not None and self._command.poll() is not None:

@@ -269,7 +269,7 @@ def render_run(
         _render_speed(result, analysis, console)
         _render_quantities(result, console)
     if judgement is not None and judgement.rows:
-        _render_judgement(judgement, console)
+        render_judgement(judgement, console)
 
 
 def _render_speed(result: Mapping[str, Any], analysis: Analysis, console: Console) -> None:
@@ -330,7 +330,8 @@ def _count(analysis: Analysis, name: str) -> int:
     return analysis.ranges_named(name)[0].instances
 
 
-def _render_judgement(judgement: Judgement, console: Console) -> None:
+def render_judgement(judgement: Judgement, console: Console) -> None:
+    """Print what a benchmark must show, and whether the trace shows it."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

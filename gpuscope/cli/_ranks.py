@@ -1,0 +1,344 @@
+"""`gpuscope run --ranks N`: the ranks of an MPI program, judged one by one and jointly."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuscope.cli._options import stdout_console
+from gpuscope.errors import (
+    INTERRUPTED,
+    CannotJudgeError,
+    GateError,
+    GpuscopeError,
+    MissingError,
+    ProgramError,
+    TraceError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from gpuscope.api import Analyses
+    from gpuscope.model.result import Judgement
+    from gpuscope.recording.display import Display
+    from gpuscope.recording.folder import RunFolder
+    from gpuscope.recording.ranks import Launcher, Membership, Task, Word
+    from gpuscope.recording.recorder import NsysRecorder, Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the ranks run."""
+
+    name: str
+    benchmark: str | None
+    options: tuple[str, ...]
+    """Of the benchmark."""
+    command: tuple[str, ...]
+    """The program; empty for a benchmark."""
+    capture: str | None
+    launcher_args: tuple[str, ...]
+
+
+def refuse_series(args: argparse.Namespace) -> None:
+    """Refuse many runs of many ranks.
+
+    Raises
+    ------
+    UsageError
+        Both were asked for.
+    """
+    for option in ("all", "sweep", "repeat"):
+        if args.ranks is not None and getattr(args, option):
+            msg = f"--{option} runs on one GPU each time: leave --ranks out."
+            raise UsageError(msg)
+
+
+def wanted(args: argparse.Namespace) -> bool:
+    """Whether ranks are to be started, or this process is a rank itself.
+
+    Raises
+    ------
+    UsageError
+        The options contradict that.
+    """
+    from gpuscope.recording import ranks
+
+    inside = ranks.membership()
+    if args.ranks is None:
+        for option in ("launcher", "launcher_args", "hosts"):
+            if getattr(args, option):
+                msg = f"--{option.replace('_', '-')} is for --ranks N, which starts N ranks."
+                raise UsageError(msg)
+        return inside is not None
+    if inside is not None:
+        msg = f"this is rank {inside.rank} of {inside.size} already: leave --ranks out."
+        raise UsageError(msg)
+    return True
+
+
+def run_ranks(
+    args: argparse.Namespace,
+    job: Job,
+    recorder: Recorder | None,
+    display: Display,
+    view: Callable[[RunFolder], None],
+) -> int:
+    """Record all ranks into one run folder, analyze them together, judge, and print.
+
+    `view` shows what was recorded, if the user asked for it.
+    """
+    from gpuscope.recording import folder as folders
+    from gpuscope.recording import ranks
+    from gpuscope.recording.recorder import NsysRecorder
+
+    if recorder is not None and not isinstance(recorder, NsysRecorder):
+        msg = "ranks are recorded with Nsight Systems alone: install it, and leave --cupti out."
+        raise MissingError(msg)
+    me = ranks.membership()
+    out = args.out
+    if me is not None and out is None:
+        out = folders.DEFAULT_PARENT / f"{job.name}-{me.run}"
+    if me is not None and me.rank:
+        return ranks.follow(me, out.absolute())
+    launcher = None if me else ranks.find_launcher(args.launcher)
+    folder = folders.prepare(out, job.name, force=args.force)
+    session = _Session(args, job, recorder, folder, display, launcher, me)
+    try:
+        code = session.run()
+        if args.view and recorder is not None and code != INTERRUPTED:
+            view(folder)
+        return code
+    finally:
+        session.end()
+        folder.remove_if_empty()
+
+
+class _Session:
+    """One run of all ranks."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        job: Job,
+        recorder: NsysRecorder | None,
+        folder: RunFolder,
+        display: Display,
+        launcher: Launcher | None,
+        me: Membership | None,
+    ) -> None:
+        from gpuscope.recording import ranks
+
+        self.args, self.job, self.recorder, self.folder = args, job, recorder, folder
+        self.display, self.launcher, self.me = display, launcher, me
+        self.size = me.size if me else args.ranks
+        self.tasks = 0
+        ranks.prepare(folder.path, self.size)
+
+    def end(self) -> None:
+        """Let the other ranks of the user's MPI run go."""
+        from gpuscope.recording import ranks
+
+        if self.me is not None:
+            ranks.dismiss(self.me, self.folder.path, self.tasks)
+
+    def run(self) -> int:
+        """Record, analyze, judge, print; return the exit code, or raise the failure."""
+        words: list[Word] = []
+        if self.job.benchmark is not None:
+            words = self._do(traced=False)
+            _raise_failure(self.job, self.args, words)
+        analyses = judgement = None
+        failure: GpuscopeError | None = None
+        stopped_by_user = False
+        if self.recorder is not None:
+            words = self._do(traced=True)
+            stopped_by_user = all(word.stopped for word in words)
+            analyses = self._analyze(words)
+            judgement = self._judge(analyses)
+            failure = self._failure(words, analyses, judgement)
+        code = INTERRUPTED if stopped_by_user else failure.exit_code if failure else 0
+        self._report(words, analyses, judgement, code)
+        if failure is not None and not stopped_by_user:
+            raise failure
+        return code
+
+    def _do(self, *, traced: bool) -> list[Word]:
+        """Have all ranks do one task, and return how each ended."""
+        from gpuscope.recording import ranks
+
+        task = self._task(traced)
+        self.tasks += 1
+        if self.me is not None:
+            return ranks.lead(self.me, task, self.folder.path, self.display)
+        assert self.launcher is not None
+        return ranks.launch(
+            self.launcher,
+            task,
+            self.folder.path,
+            self.display,
+            hosts=self.args.hosts,
+            extra=self.job.launcher_args,
+        )
+
+    def _task(self, traced: bool) -> Task:
+        from gpuscope.recording import launch, ranks
+
+        job, command = self.job, self.job.command
+        if job.benchmark is not None:
+            own = Path(ranks.RANK_FOLDER)
+            result = own / ("traced.json" if traced else "untraced.json")
+            plan = own / "untraced.json" if traced else None
+            command = tuple(launch.benchmark_argv(job.benchmark, job.options, result, plan))
+        trace = self.args.trace or ranks.DEFAULT_TRACE
+        recorder = self.recorder
+        return ranks.Task(
+            run="",
+            number=self.tasks,
+            command=command,
+            size=self.size,
+            traced=traced,
+            capture=job.capture,
+            trace=trace,
+            extra=(*self._mpi_option(trace), *(recorder.extra if recorder else ())),
+            call_stacks=recorder is not None and recorder.call_stacks,
+            timeout_s=self.args.timeout,
+        )
+
+    def _mpi_option(self, trace: str) -> tuple[str, ...]:
+        """Name the MPI to nsys where it is known."""
+        mpi = self.launcher.mpi if self.launcher else None
+        if self.recorder is None or mpi is None or "mpi" not in trace.split(","):
+            return ()
+        named = any(word.startswith("--mpi-impl") for word in self.recorder.extra)
+        known = "--mpi-impl" in self.recorder.nsys.options
+        return (f"--mpi-impl={mpi}",) if known and not named else ()
+
+    def _folders(self) -> list[RunFolder]:
+        from gpuscope.recording import ranks
+
+        return [ranks.rank_folder(self.folder.path, rank) for rank in range(self.size)]
+
+    def _analyze(self, words: Sequence[Word]) -> Analyses | None:
+        """Export the reports that there are, and analyze them as the ranks of one run."""
+        from gpuscope import api
+
+        assert self.recorder is not None  # something was recorded
+        found = []
+        for each in self._folders():
+            try:
+                if each.report.is_file():
+                    self.recorder.export(each, self.display)
+                    found.append(each)
+            except TraceError as error:
+                if not any(word.failed for word in words):
+                    raise
+                self.display.say(str(error))  # a report that was cut short with its rank
+        if not found:
+            return None
+        with self.display.step("analyzing"):
+            return api.analyze_files([each.path for each in found], api.Request())
+
+    def _judge(self, analyses: Analyses | None) -> Judgement | None:
+        """Hold what the benchmark must show against the worst that a rank shows."""
+        from gpuscope import api
+        from gpuscope.recording.folder import read_result
+
+        traced = self._folders()[0].traced
+        if analyses is None or not traced.exists():
+            return None
+        return api.judge(read_result(traced), analyses)
+
+    def _failure(
+        self, words: Sequence[Word], analyses: Analyses | None, judgement: Judgement | None
+    ) -> GpuscopeError | None:
+        try:
+            _raise_failure(self.job, self.args, words)
+        except GpuscopeError as error:
+            return error
+        if judgement is not None and judgement.cannot_judge:
+            return CannotJudgeError("the traces do not show what the benchmark must show.")
+        if judgement is not None and not judgement.met:
+            return GateError(f"{self.job.name} did not show what it must on every rank.")
+        if analyses is None or not any(each.trace.operations for each in analyses.traces):
+            return CannotJudgeError(
+                f"no rank did anything on a GPU, or nsys could not see it: the traces in "
+                f"{self.folder.path} have no kernel and no copy."
+            )
+        return None
+
+    def _report(
+        self,
+        words: Sequence[Word],
+        analyses: Analyses | None,
+        judgement: Judgement | None,
+        code: int,
+    ) -> None:
+        from gpuscope.model import codec
+        from gpuscope.report import ranks as joint
+        from gpuscope.report.text import render_run
+
+        record = self._record(words, judgement, code)
+        self.folder.write_json(self.folder.run, codec.dumps(record))
+        if analyses is not None:
+            self.folder.write_json(self.folder.analysis, codec.dumps(analyses.traces))
+        if self.args.json:
+            traces = analyses.traces if analyses else None
+            sys.stdout.write(codec.dumps({**record, "analyses": traces}))
+        elif analyses is not None:
+            console = stdout_console()
+            for analysis in analyses.traces:
+                render_run(None, analysis, None, console)
+            joint.render(analyses.traces, judgement, console)
+        self.display.say_wrote(self.folder.path)
+
+    def _record(
+        self, words: Sequence[Word], judgement: Judgement | None, code: int
+    ) -> Mapping[str, Any]:
+        """Return ``run.json``."""
+        import datetime
+
+        from gpuscope._version import __version__
+        from gpuscope.recording import machine
+
+        return {
+            "schema_version": 1,
+            "gpuscope": __version__,
+            "written_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "benchmark": self.job.benchmark,
+            "twin": self.args.twin,
+            "command": list(self.job.command) or None,
+            "recorder": self.recorder
+            and {"name": self.recorder.name, "version": self.recorder.version_text},
+            "launcher": self.launcher.path if self.launcher else None,
+            "machine": machine.describe(),
+            "ranks": words,
+            "expected": judgement.rows if judgement else None,
+            "exit_code": code,
+        }
+
+
+def _raise_failure(job: Job, args: argparse.Namespace, words: Sequence[Word]) -> None:
+    """Raise what the ranks that did not end well come to: the first of them counts."""
+    failed = next((word for word in words if word.failed), None)
+    if failed is None:
+        return
+    who = f"rank {failed.rank} of {job.name} on {failed.host}"
+    if failed.error is not None:
+        error = ProgramError(f"{who} was not recorded: {failed.error}")
+        error.exit_code = failed.exit_code
+        raise error
+    if failed.timed_out:
+        late = ", ".join(str(word.rank) for word in words if word.timed_out)
+        msg = f"{job.name} was stopped after {args.timeout:g} s; still running: rank {late}."
+        raise ProgramError(msg)
+    said = " | ".join(failed.last_lines) or "nothing"
+    msg = (
+        f"{who} failed with exit code {failed.code}, and the other ranks were ended; "
+        f"its last words: {said}"
+    )
+    raise ProgramError(msg)

@@ -1,0 +1,102 @@
+"""What the ranks of one run did, pair by pair: each rank's verdict, and the joint one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscope.model.result import Analysis, Judgement
+from gpuscope.report.rows import WHOLE_TRACE, scope_rows
+from gpuscope.report.text import VERDICT_STYLE
+from gpuscope.units import format_ratio, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WORST_FIRST = ("serialized", "partial", "inconclusive", "immaterial", "pipelined", "overlapped")
+"""A pair is jointly what it is on the worst rank: hidden only where it was hidden on every one."""
+ABSENT = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class JointRow:
+    """A pair of classes in a range, over the ranks."""
+
+    range: str
+    a: str
+    b: str
+    verdicts: tuple[str | None, ...]
+    """A rank's (its worst device's); None where it has no such pair."""
+    overlap_ratios: tuple[float | None, ...]
+
+    @property
+    def joint(self) -> str:
+        """The verdict of the worst rank that has the pair."""
+        return min(filter(None, self.verdicts), key=WORST_FIRST.index)
+
+
+def joint_rows(analyses: Sequence[Analysis]) -> tuple[JointRow, ...]:
+    """Return the pairs that any rank has, in the order of the first rank that has them."""
+    found: dict[tuple[str, str, str], list[tuple[str, float | None] | None]] = {}
+    for rank, analysis in enumerate(analyses):
+        for row in scope_rows(analysis):
+            for pair in row.scope.pairs:
+                key = (row.name, pair.a, pair.b)
+                ranks = found.setdefault(key, [None] * len(analyses))
+                known = ranks[rank]
+                if known is None or _order(pair.verdict) < _order(known[0]):
+                    ranks[rank] = (pair.verdict, pair.overlap_ratio)
+    return tuple(
+        JointRow(
+            *key,
+            tuple(None if each is None else each[0] for each in ranks),
+            tuple(None if each is None else each[1] for each in ranks),
+        )
+        for key, ranks in found.items()
+    )
+
+
+def _order(verdict: str) -> int:
+    return WORST_FIRST.index(verdict)
+
+
+def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: Console) -> None:
+    """Print the joint verdicts, and whether they are those that the benchmark must get."""
+    from rich import box
+    from rich.table import Table
+
+    from gpuscope.report.text import render_judgement
+
+    rows = joint_rows(analyses)
+    if rows:
+        table = Table(
+            box=box.SIMPLE_HEAD, pad_edge=False, title="all ranks together", title_justify="left"
+        )
+        for name in ("range", "pair", *map(_name, analyses), "joint"):
+            table.add_column(name)
+        for row in rows:
+            cells = [
+                ABSENT if verdict is None else f"{_styled(verdict)} {format_ratio(ratio)}"
+                for verdict, ratio in zip(row.verdicts, row.overlap_ratios, strict=True)
+            ]
+            name = printable(row.range, 40) if row.range != WHOLE_TRACE else WHOLE_TRACE
+            table.add_row(_plain(name), f"{row.a} ∩ {row.b}", *cells, _styled(row.joint))
+        console.print(table)
+    if judgement is not None and judgement.rows:
+        render_judgement(judgement, console)
+
+
+def _name(analysis: Analysis) -> str:
+    ranks = [device.rank for device in analysis.devices if device.rank is not None]
+    return f"rank {min(ranks)}" if ranks else _plain(printable(analysis.trace.path, 30))
+
+
+def _styled(verdict: str) -> str:
+    return f"[{VERDICT_STYLE[verdict]}]{verdict}[/{VERDICT_STYLE[verdict]}]"
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

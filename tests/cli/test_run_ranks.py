@@ -1,0 +1,178 @@
+"""`gpuscope run --ranks`, with a stand-in for nsys, and one for srun that starts real processes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuscope.cli import main
+from gpuscope.recording import launch, nsys
+from tests.cli.test_run import BENCHMARK, result
+from tests.unit.recording import fake_nsys
+
+SRUN = """\
+#!{python}
+import os, subprocess, sys
+if sys.argv[1:] == ["--version"]:
+    sys.exit("slurm 22.05")
+count = int(sys.argv[1].removeprefix("--ntasks="))
+names = {{"SLURM_STEP_NUM_TASKS": str(count), "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}}
+running = [
+    subprocess.Popen(sys.argv[2:], env={{**os.environ, **names, "SLURM_PROCID": str(rank)}})
+    for rank in range(count)
+]
+sys.exit(max(each.wait() for each in running))
+"""
+
+PROGRAM = """\
+import os, sys, time
+rank = os.environ["SLURM_PROCID"]
+print("hello from", rank, flush=True)
+if sys.argv[1] == "dies" and rank == "1":
+    print("not enough memory", flush=True)
+    os._exit(7)
+if sys.argv[1] == "hangs" or sys.argv[1] == "dies":
+    time.sleep(100)
+"""
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run in a fresh folder, with an nsys and an srun there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NSYS", str(fake_nsys.make(tmp_path / "bin")))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text(SRUN.format(python=sys.executable))
+    srun.chmod(0o755)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    nsys.examine.cache_clear()
+    return tmp_path
+
+
+def run(folder: Path, how: str, *options: str, count: int = 2) -> int:
+    ranks = ["--ranks", str(count), "--launcher", str(folder / "bin" / "srun")]
+    command = [sys.executable, str(folder / "program.py"), how]
+    return main(["run", "--nsys", *ranks, "--out", "r", *options, "--", *command])
+
+
+def test_ranks_are_recorded_into_one_folder_and_judged_together(
+    in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(in_folder, "works") == 0
+
+    out, err = capfd.readouterr()
+    assert "[0] hello from 0" in err
+    assert "[1] hello from 1" in err
+    assert "all ranks together" in out
+    files = {str(path.relative_to(in_folder / "r")) for path in (in_folder / "r").rglob("*.*")}
+    assert files == {
+        "ranks.json",
+        "run.json",
+        "analysis.json",
+        *(f"rank{n}/{name}" for n in (0, 1)
+          for name in ("rank.json", "trace.nsys-rep", "trace.sqlite")),
+    }  # fmt: skip
+    record = json.loads((in_folder / "r" / "run.json").read_text())
+    assert [(word["rank"], word["code"], word["stopped"]) for word in record["ranks"]] == [
+        (0, 0, False),
+        (1, 0, False),
+    ]
+    assert main(["analyze", "r", "--json"]) == 0
+    analyses = json.loads(capfd.readouterr().out)
+    assert [each["trace"]["path"] for each in analyses] == [
+        "r/rank0/trace.sqlite",
+        "r/rank1/trace.sqlite",
+    ]
+    assert [each["ranges"] for each in analyses] == [
+        each["ranges"] for each in json.loads((in_folder / "r" / "analysis.json").read_text())
+    ]
+
+
+def test_a_rank_that_dies_takes_the_others_down_and_its_words_are_shown(
+    in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    started = time.monotonic()
+    assert run(in_folder, "dies", count=3) == 1
+    assert time.monotonic() - started < 60
+
+    err = capfd.readouterr().err
+    assert "rank 1 of python" in err
+    assert "failed with exit code 7" in err
+    assert "its last words: hello from 1 | not enough memory" in err
+    words = json.loads((in_folder / "r" / "run.json").read_text())["ranks"]
+    assert [(word["code"], word["stopped"]) for word in words] == [(0, True), (7, False), (0, True)]
+    assert all((in_folder / "r" / f"rank{rank}" / "trace.sqlite").is_file() for rank in range(3))
+
+
+def test_ranks_that_hang_are_stopped_after_the_time_given(
+    in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(in_folder, "hangs", "--timeout", "2") == 1
+
+    assert "was stopped after 2 s; still running: rank 0, 1" in capfd.readouterr().err
+    assert (in_folder / "r" / "rank1" / "trace.sqlite").is_file()
+
+
+def test_a_benchmark_on_every_rank(
+    in_folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = in_folder / "benchmark.py"
+    text = json.dumps(result())
+    script.write_text(BENCHMARK.format(result=text, error="", code=0, slowdown=1.0))
+    real = launch.benchmark_argv
+    monkeypatch.setattr(
+        launch, "benchmark_argv", lambda *what: [sys.executable, str(script), *real(*what)[5:]]
+    )
+    srun = str(in_folder / "bin" / "srun")
+
+    assert main(["run", "--nsys", "--launcher", srun, "streams", "--ranks=2", "--out", "r"]) == 0
+
+    assert "met" in capfd.readouterr().out
+    for rank in (0, 1):
+        assert (in_folder / "r" / f"rank{rank}" / "untraced.json").is_file()
+        assert (in_folder / "r" / f"rank{rank}" / "traced.json").is_file()
+    record = json.loads((in_folder / "r" / "run.json").read_text())
+    assert {row["met"] for row in record["expected"]} == {True}
+
+
+def test_a_launcher_that_starts_nothing_is_quoted(
+    in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (in_folder / "bin" / "srun").write_text(
+        "#!/bin/sh\necho 'srun: error: no nodes left'\nexit 1\n"
+    )
+
+    assert run(in_folder, "works") == 1
+    err = capfd.readouterr().err
+    assert "srun started no rank (exit code 1); it said: srun: error: no nodes left" in err
+    assert not (in_folder / "r" / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--launcher", "srun"], "--launcher is for --ranks N"),
+        (["--ranks", "2", "--sweep", "a=1", "streams"], "leave --ranks out"),
+        (["--ranks", "2", "--all"], "leave --ranks out"),
+    ],
+)
+def test_options_that_do_not_fit(
+    options: list[str], says: str, in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = [] if "--all" in options or "streams" in options else ["--", "true"]
+    assert main(["run", *options, *command]) == 2
+    assert says in capfd.readouterr().err
+
+
+def test_ranks_within_ranks_are_refused(
+    in_folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PMI_RANK", "1")
+    monkeypatch.setenv("PMI_SIZE", "4")
+    assert run(in_folder, "works") == 2
+    assert "this is rank 1 of 4 already" in capfd.readouterr().err

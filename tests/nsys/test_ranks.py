@@ -1,0 +1,145 @@
+"""`gpuscope run --ranks` with a real mpirun and a real nsys, without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuscope import api
+from gpuscope.recording import nsys as nsight
+from tests.nsys.test_mpi import RANKS, check
+
+pytestmark = [pytest.mark.nsys, pytest.mark.mpi]
+
+ROOT = Path(__file__).parents[2]
+FAILING = """\
+import os, signal, sys, time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+print("hello from", world.Get_rank(), flush=True)
+if world.Get_rank() == 1:
+    print("about to", sys.argv[1], flush=True)
+    if sys.argv[1] == "exit":
+        os._exit(3)
+    if sys.argv[1] == "be killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if sys.argv[1] == "abort":
+        world.Abort(5)
+    time.sleep(1000)
+world.Barrier()
+print("never comes here", flush=True)
+"""
+
+
+def gpuscope(
+    folder: Path, *arguments: str, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*before, sys.executable, "-m", "gpuscope", "run", "--nsys", *arguments],
+        cwd=folder,
+        # What has failed is over sooner than with the time that users get.
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "OMPI_MCA_odls_base_sigkill_timeout": "3",
+        },
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+
+
+START = ("--trace=nvtx,mpi", "--launcher-args=--oversubscribe", "--out=r")
+
+
+@pytest.mark.usefixtures("nsys")
+def test_ranks_are_started_recorded_and_gathered(tmp_path: Path) -> None:
+    done = gpuscope(tmp_path, "--ranks=2", *START, "--", sys.executable, str(RANKS))
+
+    assert done.returncode == 5, done.stderr  # nothing ran on a GPU
+    assert "no rank did anything on a GPU" in done.stderr
+    traces = [api.open_trace(tmp_path / "r" / f"rank{rank}") for rank in (0, 1)]
+    for rank, trace in enumerate(traces):
+        check(trace, rank, has_sizes=nsight.find().version >= (2023,))
+    # On one clock, the ranks are in the same barrier at the same time.
+    inside = []
+    for trace in traces:
+        assert trace.mpi is not None
+        assert trace.start_utc_ns is not None
+        names = [trace.strings[name] for name in trace.mpi.name.tolist()]
+        row = names.index("MPI_Barrier")
+        zero = trace.start_utc_ns
+        inside.append((zero + int(trace.mpi.start_ns[row]), zero + int(trace.mpi.end_ns[row])))
+    (begun, ended), (other_begun, other_ended) = inside
+    assert max(begun, other_begun) < min(ended, other_ended) + 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [("exit", "exit code 3"), ("be killed", "exit code 137"), ("abort", "code 5")],
+)
+@pytest.mark.usefixtures("nsys")
+def test_a_rank_that_fails_takes_the_others_down(how: str, says: str, tmp_path: Path) -> None:
+    program = tmp_path / "failing.py"
+    program.write_text(FAILING)
+    started = time.monotonic()
+    done = gpuscope(tmp_path, "--ranks=3", *START, "--", sys.executable, str(program), how)
+
+    assert time.monotonic() - started < 90
+    assert done.returncode == 1, done.stderr
+    assert says in done.stderr
+    assert f"[1] about to {how}" in done.stderr
+    assert "never comes here" not in done.stderr
+    assert not still_running(program)
+
+
+@pytest.mark.usefixtures("nsys")
+def test_a_rank_that_hangs_is_ended_after_the_time_given(tmp_path: Path) -> None:
+    program = tmp_path / "failing.py"
+    program.write_text(FAILING)
+    command = ("--", sys.executable, str(program), "hang")
+    done = gpuscope(tmp_path, "--ranks=2", "--timeout=5", *START, *command)
+
+    assert done.returncode == 1, done.stderr
+    assert "was stopped after 5 s; still running: rank 0, 1" in done.stderr
+    assert not still_running(program)
+    words = json.loads((tmp_path / "r" / "run.json").read_text())["ranks"]
+    assert [word["timed_out"] for word in words] == [True, True]
+    assert all((tmp_path / "r" / f"rank{rank}" / "trace.sqlite").is_file() for rank in (0, 1))
+
+
+@pytest.mark.usefixtures("nsys")
+def test_the_ranks_of_an_mpi_run_of_the_users(tmp_path: Path) -> None:
+    mpirun = ("mpirun", "--oversubscribe", "-n", "2")
+    done = gpuscope(tmp_path, "--trace=nvtx,mpi", "--", sys.executable, str(RANKS), before=mpirun)
+
+    assert done.returncode == 5, done.stderr
+    assert done.stderr.count("no rank did anything on a GPU") == 1
+    (folder,) = (tmp_path / "runs").iterdir()
+    for rank in (0, 1):
+        nsight.export(folder / f"rank{rank}" / "trace.nsys-rep", tmp_path / f"{rank}.sqlite")
+        check(
+            api.open_trace(tmp_path / f"{rank}.sqlite"),
+            rank,
+            has_sizes=(nsight.find().version >= (2023,)),
+        )
+
+
+def still_running(program: Path) -> list[str]:
+    time.sleep(1)  # who was killed needs a moment to go
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_text()
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if str(program) in words and state not in "ZX":
+            found.append(words)
+    return found

@@ -1,0 +1,133 @@
+"""Launchers, and the ranks that they start, without an MPI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuscope import api, samples
+from gpuscope.errors import MissingError, ProgramError
+from gpuscope.recording import ranks
+from gpuscope.report.ranks import JointRow, joint_rows
+
+
+def test_command_lines_of_the_launchers() -> None:
+    openmpi = ranks.Launcher("/bin/mpirun", "mpirun", "openmpi")
+    mpich = ranks.Launcher("/bin/mpirun", "mpirun", "mpich")
+    srun = ranks.Launcher("/bin/srun", "srun", None)
+
+    assert openmpi.argv(2, None, ["-x", "A"]) == ["/bin/mpirun", "-n", "2", "-x", "A"]
+    assert openmpi.argv(2, "a:1,b:1", []) == ["/bin/mpirun", "-n", "2", "--host", "a:1,b:1"]
+    assert mpich.argv(2, "a,b", []) == ["/bin/mpirun", "-n", "2", "-hosts", "a,b"]
+    assert srun.argv(4, "a:2,b:2", ["-G4"]) == ["/bin/srun", "--ntasks=4", "--nodelist=a,b", "-G4"]
+
+
+def program(folder: Path, name: str, says: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(0o755)
+
+
+def test_srun_is_taken_inside_an_allocation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path, "mpirun", "mpirun (Open MPI) 4.1.4")
+    program(tmp_path, "srun", "slurm 22.05")
+    program(tmp_path, "mpiexec.hydra", "HYDRA build details: Version: 4.2")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+
+    found = ranks.find_launcher(None)
+    assert (found.name, found.mpi) == ("mpirun", "openmpi")
+    assert ranks.find_launcher("mpiexec.hydra").mpi == "mpich"
+    assert ranks.find_launcher("srun").name == "srun"
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert ranks.find_launcher(None).name == "srun"
+    with pytest.raises(MissingError, match="no aprun to start"):
+        ranks.find_launcher("aprun")
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({}, None),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, None),
+        (
+            {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "a@/7"},
+            ranks.Membership(1, 2, "a-7"),
+        ),
+        # The batch script of an allocation of four tasks is no rank.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "7"}, None),
+        (
+            {
+                "SLURM_PROCID": "3",
+                "SLURM_STEP_NUM_TASKS": "4",
+                "SLURM_JOB_ID": "7",
+                "SLURM_STEP_ID": "0",
+            },
+            ranks.Membership(3, 4, "7-0"),
+        ),
+    ],
+)
+def test_what_a_rank_knows_of_itself(
+    environment: dict[str, str], found: ranks.Membership | None
+) -> None:
+    assert ranks.membership(environment) == found
+
+
+def test_an_earlier_run_leaves_nothing(tmp_path: Path) -> None:
+    ranks.prepare(tmp_path, 3)
+    for rank in range(3):
+        (tmp_path / f"rank{rank}" / "rank.json").write_text("{}")
+    (tmp_path / "rank2" / "mine.txt").write_text("kept")
+    (tmp_path / "stop").touch()
+
+    ranks.prepare(tmp_path, 1)
+
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+    assert files == {"rank0", "rank2", "rank2/mine.txt"}
+
+
+def test_a_rank_that_never_meets_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "START_S", 0.1)
+    (tmp_path / "ranks.json").write_text(json.dumps({"run": "an older one", "number": 0}))
+
+    with pytest.raises(ProgramError, match=r"rank 1 waited 0\.1 s for rank 0"):
+        ranks.follow(ranks.Membership(1, 2, "this"), tmp_path)
+
+
+def test_a_pair_is_hidden_only_where_it_was_hidden_on_every_rank() -> None:
+    both = api.analyze([samples.path("jacobi_nccl_r0"), samples.path("jacobi_nccl_r1")])
+    rows = {(row.range, row.a, row.b): row for row in joint_rows(both.traces)}
+
+    row = rows["nccl_overlap", "comm", "kernel"]
+    assert row.verdicts == ("overlapped", "immaterial")
+    assert row.joint == "immaterial"
+    own = [entry.scope.pair("comm", "kernel") for each in both.traces
+           for entry in each.ranges_named("nccl_overlap")]  # fmt: skip
+    assert row.overlap_ratios == tuple(pair.overlap_ratio for pair in own if pair)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "joint"),
+    [
+        (("overlapped", "overlapped"), "overlapped"),
+        (("overlapped", "serialized", "partial"), "serialized"),
+        ((None, "pipelined", "overlapped"), "pipelined"),
+        (("inconclusive", "partial"), "partial"),
+    ],
+)
+def test_joint_verdicts(verdicts: tuple[str | None, ...], joint: str) -> None:
+    assert JointRow("r", "a", "b", verdicts, tuple(None for _ in verdicts)).joint == joint
+
+
+def test_a_run_folder_of_ranks_stands_for_their_folders(tmp_path: Path) -> None:
+    ranks.prepare(tmp_path, 11)
+    single = tmp_path / "rank3"
+
+    assert [path.name for path in api.of_ranks([tmp_path])] == [f"rank{n}" for n in range(11)]
+    assert api.of_ranks([single, tmp_path / "x.sqlite"]) == [single, tmp_path / "x.sqlite"]
