@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gpuscope
 from gpuscope import api, samples
 from gpuscope.analysis import Options
 from gpuscope.communication import exchanges
@@ -201,6 +202,16 @@ def test_the_shipped_pair_of_ranks() -> None:
     # On the order of the reports nothing depends.
     swapped = api.analyze(paths[::-1]).traces
     assert swapped[1].communication[0].messages == (mine,)
+
+
+def test_the_shipped_messages_with_their_payloads() -> None:
+    trace = gpuscope.load(samples.path("nccl_one"))
+    (entry,) = api.analyze_together([trace.raw], [Options()]).traces[0].communication
+    assert (entry.estimated, entry.reason) == (True, "there is one rank only")
+    # A send and a receive of 1, 4 and 16 MiB, each twice.
+    found = {(m.operation, m.size_bytes, m.peer, m.count) for m in entry.messages}
+    assert found == {("ncclRecv + ncclSend", 2 * size << 20, 0, 2) for size in (1, 4, 16)}
+    assert trace.overlap(category="training").names == ("exchange",)
 
 
 def test_time_in_mpi_while_the_gpu_is_busy_and_idle() -> None:
