@@ -6,9 +6,11 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscope import api, samples
 from gpuscope.analysis import Options, chosen, run_all
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.model.result import Analysis
@@ -256,3 +258,29 @@ def test_gains_equal_those_found_one_after_the_other(rows: list[tuple[int, int, 
     weights = np.array([row[2] for row in rows], np.int64)
     found = longest_gains(np.array(before, np.int64), np.array(other, np.int64), weights)
     assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("name", samples.names())
+def test_on_real_traces_it_lies_between_the_busiest_stream_and_the_span(name: str) -> None:
+    analysis = api.analyze_trace(
+        api.open_trace(samples.path(name)),
+        analyzers=chosen(ANALYZERS, ["details", "schedule"]),
+    )
+    scopes = [device.scope for device in analysis.devices]
+    scopes += [entry.scope for entry in analysis.ranges]
+    for scope in scopes:
+        if scope.schedule_bound_ns is not None:
+            busiest = max((stream.busy_ns for stream in scope.streams or ()), default=0)
+            assert busiest <= scope.schedule_bound_ns <= scope.span_ns
+        assert scope.gaps is not None
+        assert scope.gaps.total_ns == scope.idle_ns
+        assert max((each.busy_ns for each in scope.engines or ()), default=0) <= scope.busy_ns
+
+
+@pytest.mark.parametrize("name", ["default", "sync", "malloc", "pageable"])
+def test_a_program_that_puts_all_in_line_has_no_shorter_schedule(name: str) -> None:
+    (entry,) = [
+        each for each in analyzed(api.open_trace(samples.path(name))).ranges if each.name == name
+    ]
+    assert entry.scope.schedule_bound_ns == entry.scope.serial_ns
+    assert entry.scope.bound_ns < 0.7 * entry.scope.serial_ns
