@@ -191,14 +191,14 @@ class _Export:
         return np.empty(0, _dtype(kind, size)) if found is None else found
 
     def _drop_unfinished(self) -> None:
-        """Leave out records without times: the work was still under way at the end."""
+        """Leave out records without times: CUPTI gets those of GPU work some time after it."""
         for kind, rows in self._records.items():
             if _has(rows, "end") and kind != layout.OVERHEAD:
                 whole = (rows["start"] > 0) & (rows["end"] >= rows["start"])
                 if not whole.all():
                     self.notes.append(
-                        f"{int((~whole).sum())} records were left out, because their work had not "
-                        "ended when the recording did"
+                        f"{int((~whole).sum())} records were left out: CUPTI had no times for them "
+                        "when the recording ended"
                     )
                     self._records[kind] = rows[whole]
 
