@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import Axis, number_alike, sum_by
+from gpuscope.intervals import Axis, number_alike, stable_order, sum_by
 from gpuscope.model.classes import ENGINE_CODES
 from gpuscope.scopes import Activities, Groups
 
@@ -146,10 +146,3 @@ class KeySums:
             count, size, work, busy = values
             found[slot // self._keys].append((slot % self._keys, count, size, work, busy))
         return found
-
-
-def stable_order(key: Int64) -> Int64:
-    """Return a stable order by a key from 0; a narrow one takes a radix sort."""
-    if len(key) and int(key.max()) < 1 << 16:
-        return np.argsort(key.astype(np.uint16), kind="stable")
-    return np.argsort(key, kind="stable")

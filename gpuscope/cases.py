@@ -24,6 +24,7 @@ from gpuscope.intervals import (
     Disjoint,
     intersect,
     length,
+    stable_order,
     subtract,
     sum_by,
     union,
@@ -35,7 +36,7 @@ from gpuscope.model.result import Finding
 from gpuscope.model.tables import START_END, ApiCalls, Operations, Ranges
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Paths, in_domains, matches, nesting
-from gpuscope.waits import REASON, Bool, Int32, Int64, UInt8, Waits, call_name, sorted_by
+from gpuscope.waits import REASON, Bool, Int32, Int64, UInt8, Waits, call_name
 
 SMALL_REGION_SHARE = 0.01
 """Ranges with less than this share of the device's work and span are not looked at one by one."""
@@ -670,7 +671,7 @@ class Case:
         rank = np.empty(len(label), np.int64)
         rank[groups] = np.arange(len(groups))
         # Rows are in order of their starts: a stable sort keeps them so within each group.
-        order = sorted_by(rank[group])
+        order = stable_order(rank[group])
         rows, group = rows[order], group[order]
         device, name, instance = group // width, label[group], group % width
         opens = np.flatnonzero(

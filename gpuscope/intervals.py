@@ -173,6 +173,29 @@ class Axis:
         return np.repeat(np.arange(len(first)), np.diff(np.append(first, len(position))))
 
 
+def stable_order(key: npt.NDArray[Any]) -> Int64:
+    """Return a stable order by an integer key; keys from 0 below 65536 take a radix sort."""
+    if len(key) and int(key.min()) >= 0 and int(key.max()) < 1 << 16:
+        key = key.astype(np.uint16)
+    return np.argsort(key, kind="stable")
+
+
+def order_by(key: npt.NDArray[Any], *then: Int64) -> Int64:
+    """Return a stable order by `key`, then by the other columns.
+
+    Quick where rows of one key already are in the order of the others.
+    """
+    order = stable_order(key)
+    ordered = key[order]
+    tied = ordered[1:] == ordered[:-1]
+    for column in then:
+        values = column[order]
+        if (tied & (values[1:] < values[:-1])).any():
+            return np.lexsort((*then[::-1], key))
+        tied &= values[1:] == values[:-1]
+    return order
+
+
 def sum_by(values: npt.NDArray[Any], group: npt.NDArray[Any], count: int) -> Int64:
     """Sum integer `values` by `group`, exactly: shape (count,)."""
     values = np.asarray(values, np.int64)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from gpuscope.batches import Batch
 from gpuscope.cases import Case
-from gpuscope.intervals import Axis
+from gpuscope.intervals import Axis, order_by
 from gpuscope.model.classes import CODE
 from gpuscope.model.trace import BLOCKING, NULL_STREAM
 from gpuscope.scopes import Activities
@@ -186,7 +186,7 @@ class _Paths:
 
         # Work of no stream is a chain of its own, in a group whose path is not known.
         key = group * self._width + stream + 1
-        order = np.lexsort((start, launch, key))
+        order = order_by(key, launch, start)
         self._place_of_link = np.argsort(order)[len(batch) :]
         self._group, self._stream, self._launch = group[order], stream[order], launch[order]
         self._thread, self._end_ns = thread[order].astype(np.int64), end_ns[order]

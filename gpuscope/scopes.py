@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options
-from gpuscope.intervals import sum_by
+from gpuscope.intervals import order_by, sum_by
 from gpuscope.latest import Latest
 from gpuscope.model.classes import CODE
 from gpuscope.model.tables import START_END, Operations, Ranges
@@ -197,7 +197,7 @@ def device_groups(activities: Activities) -> tuple[list[Entry], Groups]:
     """Return one entry and one group for each device on which an operation ran."""
     entries = device_entries(activities)
     devices = np.array([entry.device for entry in entries], np.int64)
-    order = np.lexsort((activities.start_ns, activities.device))
+    order = order_by(activities.device, activities.start_ns)
     first = np.searchsorted(activities.device[order], devices)
     return entries, Groups(order, first, np.arange(len(devices)), np.full(len(devices), -1))
 
@@ -372,7 +372,7 @@ class RangeScopes:
         rows = launches.order[np.repeat(low, sizes) + within]
         device_count = len(self._trace.devices)
         key = np.repeat(np.arange(len(instances)), sizes) * device_count + activities.device[rows]
-        order = np.lexsort((activities.start_ns[rows], key))
+        order = order_by(key, activities.start_ns[rows])
         rows, key = rows[order], key[order]
         first = np.flatnonzero(np.diff(key, prepend=-1))
         # A group of MPI calls alone is no instance: nothing ran on the device.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import union
+from gpuscope.intervals import stable_order, union
 from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.tables import Operations
 from gpuscope.model.trace import BLOCKING, NULL_STREAM, Trace
@@ -158,13 +158,6 @@ def _launch_times(trace: Trace, ops: Operations) -> tuple[Int64, Int64]:
     return call_start, call_end
 
 
-def sorted_by(key: npt.NDArray[Any]) -> Int64:
-    """Return a stable order by `key`; keys below 65536 take a radix sort."""
-    if len(key) and int(key.min()) >= 0 and int(key.max()) < 1 << 16:
-        key = key.astype(np.uint16)
-    return np.argsort(key, kind="stable")
-
-
 def _running_max(group: npt.NDArray[Any], value: Int64) -> tuple[Int64, Int64]:
     """Return the position and value of the largest `value` so far in each run of `group`.
 
@@ -203,7 +196,7 @@ def _earlier(key: npt.NDArray[Any], end: Int64) -> tuple[Int64, Int64]:
     time = np.full(len(end), -1, np.int64)
     if not len(end):
         return found, time
-    order = sorted_by(key)
+    order = stable_order(key)
     grouped = key[order]
     position, reach = _running_max(grouped, end[order])
     follows = np.flatnonzero((grouped[1:] == grouped[:-1]) & (grouped[1:] >= 0)) + 1

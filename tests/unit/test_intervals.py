@@ -152,3 +152,15 @@ def test_equal_rows_have_equal_numbers_in_their_order(rows: list[tuple[int, ...]
     distinct = sorted(set(rows))
     assert [distinct[number] for number in code.tolist()] == rows
     assert first.tolist() == [rows.index(row) for row in distinct]
+
+
+ROWS = st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=12)
+
+
+@given(ROWS, st.sampled_from([0, -2, 1 << 20]))
+def test_order_by_sorts_by_all_columns_and_is_stable(
+    rows: list[tuple[int, int, int]], shift: int
+) -> None:
+    columns = np.array(rows, np.int64).reshape(-1, 3).T
+    order = intervals.order_by(columns[0] + shift, columns[1], columns[2])
+    assert order.tolist() == sorted(range(len(rows)), key=lambda row: rows[row])
