@@ -106,7 +106,7 @@ def run_ranks(
     if me is not None and me.rank:
         return ranks.follow(me, out.absolute())
     launcher = None if me else ranks.find_launcher(args.launcher)
-    folder = folders.prepare(out, job.name, force=args.force)
+    folder = folders.prepare(out, job.name, force=args.force, of_all_ranks=True)
     session = _Session(args, job, recorder, folder, display, launcher, me)
     try:
         code = session.run()

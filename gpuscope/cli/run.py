@@ -224,7 +224,8 @@ def run(args: argparse.Namespace) -> int:
         return _many.run_series(args, request.benchmark, request.options, display)
     ranks_wanted = _ranks.wanted(args)
     recorder = None if args.untraced else _choose_recorder(args, display)
-    if ranks_wanted:
+    # Ranks that CUPTI records are runs of their own.
+    if ranks_wanted and (args.ranks is not None or not recorder or recorder.name == "nsys"):
         return _ranks.run_ranks(
             args, _job(request), recorder, display, lambda folder: _view(args, folder)
         )

@@ -65,7 +65,7 @@ class RunFolder:
                 self.path.parent.rmdir()
 
 
-def prepare(out: Path | None, name: str, *, force: bool) -> RunFolder:
+def prepare(out: Path | None, name: str, *, force: bool, of_all_ranks: bool = False) -> RunFolder:
     """Make the folder of a run and make sure that it can be written.
 
     Parameters
@@ -77,6 +77,8 @@ def prepare(out: Path | None, name: str, *, force: bool) -> RunFolder:
         The benchmark, or the program.
     force
         Take a folder that is in use: the files of the run in it are removed.
+    of_all_ranks
+        The folder is that of all ranks, even if this process is one of them.
 
     Raises
     ------
@@ -85,7 +87,7 @@ def prepare(out: Path | None, name: str, *, force: bool) -> RunFolder:
     """
     chosen = out or DEFAULT_PARENT / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     rank = machine.mpi_rank()
-    if rank is not None:
+    if rank is not None and not of_all_ranks:
         chosen = chosen / f"rank{rank}"
     folder = RunFolder(chosen.absolute())
     try:
