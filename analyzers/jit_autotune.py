@@ -44,7 +44,8 @@ def _rule(case: Case, region: Region) -> Finding | None:
         severity="info",
         claim=(
             f"the GPU is idle for {format_ns(total)} while code is compiled or tuned, in "
-            f"{len(took)} stretches: the figures of this range are not those of a warm program"
+            f"{len(took)} stretch{'' if len(took) == 1 else 'es'}: these figures are not those of "
+            "a warm program"
         ),
         mechanism="calls that load finished code lie in idle stretches of the GPU",
         removable="yes",

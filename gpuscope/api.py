@@ -65,6 +65,10 @@ def find_trace(path: Path) -> Path:
     for name in RUN_TRACES:
         if (path / name).exists():
             return path / name
+    of_ranks = sorted(inside.name for inside in path.glob("rank*") if inside.is_dir())
+    if of_ranks:
+        msg = f"{path} is a run of {len(of_ranks)} ranks: name one, such as {path / of_ranks[0]}."
+        raise TraceError(msg)
     msg = f"{path} is a folder without {' or '.join(RUN_TRACES)}: name a trace or a run folder."
     raise TraceError(msg)
 

@@ -37,6 +37,7 @@ _NCCL_CALL = re.compile(r"p?nccl[A-Z]\w*")
 GROUP_START = "ncclGroupStart"
 GROUP_END = "ncclGroupEnd"
 
+_TWICE = "two of the traces are of the same rank: name each rank once"
 _ALONE = "there is one rank only"
 _NOT_TOGETHER = "the reports have no moment in common, or no time of day to tell"
 _DIFFERENT = "the ranks' communication kernels differ in number or in name"
@@ -106,6 +107,8 @@ def _mismatch(traces: Sequence[Trace], ranks: Sequence[_Rank]) -> str | None:
         return _ALONE
     if not _same_time([traces[number] for number in sorted({rank.trace for rank in ranks})]):
         return _NOT_TOGETHER
+    if _seen_twice([traces[number] for number in sorted({rank.trace for rank in ranks})]):
+        return _TWICE
     numbers: dict[str, int] = {}
     first: Int64 | None = None
     for rank in ranks:
@@ -118,6 +121,22 @@ def _mismatch(traces: Sequence[Trace], ranks: Sequence[_Rank]) -> str | None:
         elif not np.array_equal(first, names):
             return _DIFFERENT
     return None
+
+
+def _seen_twice(traces: Sequence[Trace]) -> bool:
+    """Whether a rank is in two of the traces; without numbers, a process that began at one time."""
+    seen: set[tuple[int | None, ...]] = set()
+    for trace in traces:
+        mine = {
+            (process.rank,)
+            if process.rank is not None
+            else (None, process.pid, trace.start_utc_ns, trace.origin_ns)
+            for process in trace.processes
+        }
+        if seen & mine:
+            return True
+        seen |= mine
+    return False
 
 
 def _same_time(traces: Sequence[Trace]) -> bool:

@@ -240,11 +240,28 @@ class Trace:
         names = {each.name for each in ANALYZERS} - set(("overlap", "ranges", "links", *_COMPLETE))
         return self._analysis(tuple(names), Options()).findings
 
+    def _range_names(self) -> set[str]:
+        ranges = self.raw.ranges
+        return (
+            {self.raw.strings[n] for n in np.unique(ranges.name)} if ranges is not None else set()
+        )
+
     def causes(self, range: str | None = None) -> pd.DataFrame:
         """Return the findings as rows, those of one range (or glob) if named.
 
         Columns: id, severity, range, device, claim, advice, saving_ns (null where unknown).
+
+        Raises
+        ------
+        CannotJudgeError
+            The trace has no GPU work, or no range of this name.
         """
+        if not self.raw.operations:
+            msg = f"{self.raw.path} holds no GPU work: there is nothing whose causes could be told."
+            raise CannotJudgeError(msg)
+        if range is not None and not any(matches(name, [range]) for name in self._range_names()):
+            msg = f"no range {range!r} is in {self.raw.path}: `.ranges` lists those that are."
+            raise CannotJudgeError(msg)
         columns = ["id", "severity", "range", "device", "claim", "advice", "saving_ns"]
         rows = [
             {column: getattr(finding, column) for column in columns}

@@ -18,7 +18,10 @@ import sys
 from pathlib import Path
 
 from gpuscope.cli._options import add_cache_option, progress_bar, say
-from gpuscope.errors import UsageError
+from gpuscope.errors import CannotJudgeError, UsageError
+
+_OTHER = {"html": {".md", ".markdown"}, "md": {".html", ".htm"}}
+"""Endings of names that belong to the other format."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,16 +47,22 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None and args.out.exists() and not args.force:
         msg = f"{args.out} exists: choose another name, or overwrite it with --force."
         raise UsageError(msg)
-    text = _markdown(args) if args.format == "md" else _html(args)
+    if args.out is not None and args.out.suffix.lower() in _OTHER[args.format]:
+        msg = f"{args.out} is no name for --format {args.format}: change one of the two."
+        raise UsageError(msg)
+    text, empty = _markdown(args) if args.format == "md" else _html(args)
     if args.out is None:
         sys.stdout.write(text)
-        return 0
-    args.out.write_text(text, "utf-8")
-    say(f"Wrote {args.out}")
+    else:
+        args.out.write_text(text, "utf-8")
+        say(f"Wrote {args.out}")
+    if empty:
+        raise CannotJudgeError(f"{empty[0]} holds no GPU work: there is nothing to report of it.")
     return 0
 
 
-def _markdown(args: argparse.Namespace) -> str:
+def _markdown(args: argparse.Namespace) -> tuple[str, list[str]]:
+    """Return the text, and the traces without GPU work."""
     from gpuscope import api
     from gpuscope.report import table
 
@@ -61,10 +70,12 @@ def _markdown(args: argparse.Namespace) -> str:
         analyses = api.analyze_files(
             args.trace, api.Request(), progress, use_cache=not args.no_cache
         )
-    return table.to_markdown(analyses.traces)
+    empty = [each.trace.path for each in analyses.traces if not each.trace.operations]
+    return table.to_markdown(analyses.traces), empty
 
 
-def _html(args: argparse.Namespace) -> str:
+def _html(args: argparse.Namespace) -> tuple[str, list[str]]:
+    """Return the page, and the traces without GPU work."""
     from gpuscope import api
     from gpuscope.app import report
     from gpuscope.app.state import Session
@@ -75,4 +86,5 @@ def _html(args: argparse.Namespace) -> str:
             for path in args.trace
         ]
         limits = [api.run_limits(path) for path in args.trace]
-        return report.write(Session(traces, limits, progress))
+        empty = [trace.path for trace in traces if not trace.operations]
+        return report.write(Session(traces, limits, progress)), empty

@@ -94,6 +94,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(msg)
     if args.record:
         return _record(args)
+    if args.out is not None or args.times:
+        msg = "-o and --times belong to --record, which proposes a budget."
+        raise UsageError(msg)
     from gpuscope import api
     from gpuscope.gates.grammar import parse
     from gpuscope.gates.verify import CAUSES

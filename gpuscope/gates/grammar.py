@@ -47,6 +47,8 @@ _NAME = re.compile(r'[^\s:"\[\]]+')
 _WORD = re.compile(r"[A-Za-z][\w-]*")
 _CLASS = re.compile(r"\d+>\d+|[A-Za-z]\w*")
 _NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_SMALLEST, _LARGEST = 1e-30, 1e30
+"""Figures lie between; numbers beyond are slips, and would take long to work with."""
 _UNIT = re.compile(r"%|[A-Za-zµ]+(/s)?")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
@@ -334,6 +336,9 @@ class _Parser:
         self.skip()
         at = self.at
         unit = self.take(_UNIT) or ""
+        size = abs(float(number))
+        if size > _LARGEST or (size < _SMALLEST and number.strip("-0.") != ""):
+            raise self.fail("no figure is as large or as small as that", start)
         value = Fraction(number)
         if unit not in units and not (unit == "" and value == 0):
             wanted = ", ".join(name for name in units if name) or "no unit"

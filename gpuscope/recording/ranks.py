@@ -297,6 +297,8 @@ def _lost(
 
 
 def _said(lines: Sequence[str]) -> str:
+    if any("allow-run-as-root" in line for line in lines):
+        return "it does not run as root; add --launcher-args=--allow-run-as-root"
     text = " ".join(line.strip() for line in lines if not re.fullmatch(r"\W*", line))
     return printable(text or "nothing", 400)
 

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from gpuscope.model.result import Analysis
+from gpuscope.model.result import Analysis, Finding
 from gpuscope.report.rows import PAIR_COLUMNS, ScopeRow, pair_rows, scope_rows, top_rows
 from gpuscope.units import format_bytes, format_ns, format_ratio, printable
 
@@ -39,11 +39,20 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
             parts.extend(_markdown_rows(row))
         parts.extend(_message_rows(analysis))
         parts.extend(
-            f"\n**{finding.id}**: {escaped(finding.claim)} {escaped(finding.advice)}"
+            f"\n**{finding.id}**{f' in {escaped(finding.range)}' if finding.range else ''}: "
+            f"{escaped(finding.claim)}  \n→ {escaped(finding.advice)}{_saving(finding)}"
             for finding in analysis.findings
         )
         parts.append("")
     return "\n".join(parts)
+
+
+def _saving(finding: Finding) -> str:
+    if not finding.saving_ns:
+        return ""
+    return (
+        f" (saves {'' if finding.removable == 'yes' else 'up to '}{format_ns(finding.saving_ns)})"
+    )
 
 
 def _message_rows(analysis: Analysis) -> list[str]:

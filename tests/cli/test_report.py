@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from gpuscope import samples
 from gpuscope.cli import main
+from tests.make_export import Export
 
 TRACE = str(samples.path("streams"))
 
@@ -38,10 +40,34 @@ def test_markdown_goes_to_stdout_or_a_file(
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
-    [([TRACE], 2, "-o report.html"), (["no-such.sqlite", "-o", "x.html"], 1, "does not exist")],
+    [
+        ([TRACE], 2, "-o report.html"),
+        ([TRACE, "-o", "report.md"], 2, "--format html"),
+        (["no-such.sqlite", "-o", "x.html"], 1, "does not exist"),
+    ],
 )
 def test_what_is_wrong_is_said(
     arguments: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", *arguments]) == code
     assert says in capsys.readouterr().err
+
+
+def test_a_trace_without_gpu_work_is_written_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cpu.sqlite"
+    with Export(path) as export:
+        export.range("step", 0, 10)
+    assert main(["report", str(path), "--format", "md"]) == 5
+    assert main(["report", str(path), "-o", str(tmp_path / "r.html")]) == 5
+    assert "no GPU work" in capsys.readouterr().err
+
+
+def test_markdown_names_the_range_of_a_cause_and_what_it_costs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["report", str(samples.path("streams_run")), "--format", "md"]) == 0
+    out = capsys.readouterr().out
+    assert "**same-stream** in sequential: 40 times" in out
+    assert re.search(r"\n→ give every chunk .* \(saves up to \d+ ms\)", out)

@@ -291,3 +291,12 @@ def test_sums_of_messages_and_of_mpi_equal_the_naive_ones(
     )
     assert (kind.transfer_ns, kind.transfer_exposed_ns) == (sum(late), moving)
     assert kind.wait_exposed_ns == exposed - moving
+
+
+def test_one_rank_named_twice_is_no_pair_of_ranks() -> None:
+    trace = api.open_trace(samples.path("jacobi_nccl_r0"))
+    for exchange in exchanges([trace, trace]):
+        assert exchange is not None
+        assert exchange.ranks == ()
+        assert exchange.reason is not None
+        assert "same rank" in exchange.reason

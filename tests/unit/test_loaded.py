@@ -205,3 +205,9 @@ def test_the_notebook_runs_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -
     assert "overlapped" in shown
     assert "default-stream" in shown
     assert "application/vnd.plotly.v1+json" in shown
+
+
+def test_causes_of_what_is_not_there_are_no_answer(streams: Trace) -> None:
+    assert not len(streams.causes(range="streamed"))
+    with pytest.raises(CannotJudgeError, match="no range 'sequentail'"):
+        streams.causes(range="sequentail")
