@@ -40,6 +40,6 @@ ANALYZER = Analyzer(
     summary="what ran at the same time on each device: figures and verdicts",
     needs=("operations",),
     uses=("mpi",),
-    lane="figures",
+    lane="devices",
     run=run,
 )

@@ -72,6 +72,7 @@ class Database:
         self.path = path
         self.damaged: dict[str, int] = {}
         """Rows dropped, by ``TABLE: reason``."""
+        self._counts: dict[str, int] = {}
         self._exit = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -164,11 +165,14 @@ class Database:
     def row_count(self, spec: TableSpec) -> int:
         """Return the number of rows of a table, wanted or not; 0 where the file has none."""
         table = self.find(spec)
-        if table is None:
-            return 0
-        with self._sentences():
-            query = f"SELECT count(*) FROM {quoted(table)}"
-            return int(self._connection.execute(query).fetchone()[0])
+        return 0 if table is None else self._count(table)
+
+    def _count(self, table: str) -> int:
+        if table not in self._counts:
+            with self._sentences():
+                query = f"SELECT count(*) FROM {quoted(table)}"
+                self._counts[table] = int(self._connection.execute(query).fetchone()[0])
+        return self._counts[table]
 
     def fetch(self, spec: TableSpec) -> Columns | None:
         """Read the columns of a whole table, as :meth:`chunks` does; None where there is none."""
@@ -264,8 +268,7 @@ class Database:
                 raise
             if low is None or high - low < _LARGE_ROWS:
                 return whole
-            (count,) = self._connection.execute(f"SELECT count(*) FROM {name}").fetchone()
-        if high - low > 2 * count:  # few rows far apart: most ranges would be empty
+        if high - low > 2 * self._count(table):  # few rows far apart: most ranges would be empty
             return whole
         return [
             (first, min(first + _CHUNK_ROWS, high + 1))

@@ -294,7 +294,7 @@ class _Assembly:
             operations, configs = self._operations(tables, with_launches=not all_recorded)
         if all_recorded and self._kernels_damaged():
             return _Assembly(self.database, self.rules, self.progress).trace(tables | {"api"})
-        mpi_in_ranges = not any(map(self.database.find, schema.MPI))
+        mpi_in_ranges = self._mpi_in_ranges()
         ranges_needed = "ranges" in tables or ("mpi" in tables and mpi_in_ranges)
         ranges = self._ranges() if ranges_needed else None
         if operations is not None and api is not None and ranges is not None:
@@ -746,6 +746,12 @@ class _Assembly:
             )
         )
 
+    def _mpi_in_ranges(self) -> bool:
+        """Whether MPI calls were recorded as ranges: there is no table of them, but a domain."""
+        if any(map(self.database.find, schema.MPI)):
+            return False
+        return any(self.strings.texts[n] == schema.MPI_DOMAIN for n in self._domain_names.values())
+
     def _mpi_apart(self, ranges: Ranges) -> tuple[Ranges, MpiCalls | None]:
         """Tell MPI calls that were recorded as ranges of a domain from the program's ranges."""
         texts = self.strings.texts
@@ -1097,8 +1103,9 @@ def _one_value(values: Sequence[_Value]) -> int | None:
 def _order(start: Int64, end: Int64) -> Int64:
     """Return the rows in the order of (start, end), stable."""
     order = np.argsort(start, kind="stable")
-    in_order, ends = start[order], end[order]
-    if ((in_order[1:] == in_order[:-1]) & (ends[1:] < ends[:-1])).any():
+    in_order = start[order]
+    tied = np.flatnonzero(in_order[1:] == in_order[:-1])
+    if (end[order[tied + 1]] < end[order[tied]]).any():
         return np.lexsort((end, start))
     return order
 

@@ -82,7 +82,9 @@ def main() -> None:
             cache = Path(name)
             for label, options, state in _CASES:
                 taken = []
-                for _ in range(args.runs):
+                for run in range(args.runs):
+                    if "--window" in options:  # a question not asked before
+                        options = [*options[:-1], f"0:{run + 1}"]
                     if state == "fresh":
                         shutil.rmtree(cache / "gpuscope", ignore_errors=True)
                     taken.append(measure(path, options, cache))
