@@ -317,8 +317,10 @@ def analyze_files(
     TraceError, MissingError
         As :func:`open_trace`.
     UsageError
-        The window is none.
+        The window is none, or the limit of the cache is no size.
     """
+    if use_cache:
+        cache.limit_bytes()  # said before the work, not after it
     exports = [find_export(path) for path in paths]
     limits = [run_limits(path) for path in paths]
     names = [analyzer.name for analyzer in request.analyzers]

@@ -286,10 +286,12 @@ class Trace:
         CannotJudgeError
             There is no such range with GPU work, or no such operation.
         UsageError
-            Both are named.
+            Both are named, or the operation is no whole number.
         """
         if range is not None and operation is not None:
             raise UsageError("name a range or an operation, not both.")
+        if operation is not None and not isinstance(operation, int | np.integer):
+            raise UsageError(f"{operation!r} is no operation: give its row in `operations`.")
         case = Case.of(self.raw, Options(ranges=() if range is None else (range,)))
         if operation is not None:
             if not 0 <= operation < len(case.ops):
@@ -300,7 +302,8 @@ class Trace:
             return Explanation(self.raw.path, (story.tell_operation(case, operation),), (), 0)
         regions = [each for each in case.levels[0] if each.name is not None or range is None]
         if not regions:
-            raise CannotJudgeError(f"no range {range!r} with GPU work is in {self.raw.path}.")
+            what = "" if range is None else f"no range {range!r} with "
+            raise CannotJudgeError(f"{what or 'no '}GPU work is in {self.raw.path}.")
         told = tuple(story.tell_range(case, region) for region in regions)
         return Explanation(self.raw.path, (), told, 0)
 

@@ -7,6 +7,7 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -211,3 +212,9 @@ def test_causes_of_what_is_not_there_are_no_answer(streams: Trace) -> None:
     assert not len(streams.causes(range="streamed"))
     with pytest.raises(CannotJudgeError, match="no range 'sequentail'"):
         streams.causes(range="sequentail")
+
+
+@pytest.mark.parametrize("operation", ["1.5ms", 3.7])
+def test_an_operation_is_named_by_its_row(streams: Trace, operation: Any) -> None:
+    with pytest.raises(UsageError, match="give its row"):
+        streams.explain(operation=operation)

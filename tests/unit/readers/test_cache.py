@@ -299,3 +299,12 @@ def test_an_answer_about_a_file_that_changed_is_made_anew(export: Path) -> None:
 def test_no_answer_is_kept_when_not_wanted(export: Path, folder: Path) -> None:
     api.analyze_files([export], api.Request(), use_cache=False)
     assert not folder.exists()
+
+
+def test_a_bad_limit_is_said_before_the_work(
+    export: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache.LIMIT_VARIABLE, "much")
+    with pytest.raises(UsageError, match="500M"):
+        api.analyze_files([export], api.Request())
+    assert reads == []
