@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuscope.model.result import Analysis, PairFigures, Scope
+from gpuscope.model.result import Analysis, Communication, PairFigures, Scope
 from gpuscope.units import NS_PER_S
 
 
@@ -42,6 +42,16 @@ def scope_rows(analysis: Analysis) -> tuple[ScopeRow, ...]:
         for entry in analysis.ranges
     ]
     return (*devices, *ranges)
+
+
+def where_of(row: ScopeRow | Communication, rows: Sequence[ScopeRow]) -> str:
+    """Return what tells where a scope is from where the others of `rows` are; nothing if one."""
+    parts = []
+    if len({each.process for each in rows}) > 1:
+        parts.append(f" · process {row.process}")
+    if len({(each.process, each.device) for each in rows}) > 1:
+        parts.append(f" · GPU {row.device}")
+    return "".join(parts)
 
 
 def top_rows(rows: Sequence[ScopeRow], count: int | None) -> tuple[ScopeRow, ...]:

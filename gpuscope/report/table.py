@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 
 from gpuscope.model.result import Analysis, Finding
-from gpuscope.report.rows import PAIR_COLUMNS, ScopeRow, pair_rows, scope_rows, top_rows
+from gpuscope.report.rows import PAIR_COLUMNS, ScopeRow, pair_rows, scope_rows, top_rows, where_of
 from gpuscope.units import format_bytes, format_ns, format_ratio, printable
 
 _LONGEST_TEXT = 1_000
@@ -35,8 +35,9 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
         parts.append(f"### {escaped(analysis.trace.path)}\n")
         parts.append("| range | × | span | busy | idle | pair | overlap | ratio | verdict |")
         parts.append("|---|---:|---:|---:|---:|---|---:|---:|---|")
-        for row in top_rows(scope_rows(analysis), top):
-            parts.extend(_markdown_rows(row))
+        rows = scope_rows(analysis)
+        for row in top_rows(rows, top):
+            parts.extend(_markdown_rows(row, where_of(row, rows)))
         parts.extend(_message_rows(analysis))
         parts.extend(
             f"\n**{finding.id}**{f' in {escaped(finding.range)}' if finding.range else ''}: "
@@ -69,10 +70,10 @@ def _message_rows(analysis: Analysis) -> list[str]:
     return ["", head, "|---|---:|---|---:|---:|---:|---:|---:|---:|", *rows] if rows else []
 
 
-def _markdown_rows(row: ScopeRow) -> list[str]:
+def _markdown_rows(row: ScopeRow, where: str) -> list[str]:
     scope = row.scope
     head = (
-        f"| {escaped(row.name)} | {row.instances} | {format_ns(scope.span_ns)} "
+        f"| {escaped(row.name)}{where} | {row.instances} | {format_ns(scope.span_ns)} "
         f"| {format_ns(scope.busy_ns)} | {format_ns(scope.idle_ns)} "
     )
     if not scope.pairs:

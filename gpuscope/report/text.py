@@ -24,6 +24,7 @@ from gpuscope.report.rows import (
     scope_rows,
     stretch_ratios,
     top_rows,
+    where_of,
 )
 from gpuscope.units import format_bytes, format_ns, format_rate, format_ratio, printable
 
@@ -73,9 +74,8 @@ def render_analysis(analysis: Analysis, console: Console, top: int | None = None
     shown = top_rows(rows, top)
     if top is None:
         shown = tuple(row for row in rows if row.scope.pairs or row.name == WHOLE_TRACE)
-    several = len({(row.process, row.device) for row in rows}) > 1
     for row in shown:
-        _print_scope(row, several, console)
+        _print_scope(row, where_of(row, rows), console)
     hidden = len(rows) - len(shown)
     if hidden:
         what = "of one class of work only" if top is None else "with less to gain"
@@ -88,15 +88,14 @@ def render_analysis(analysis: Analysis, console: Console, top: int | None = None
             highlight=False,
         )
     for entry in analysis.communication:
-        _print_communication(entry, several, console)
+        _print_communication(entry, where_of(entry, rows), console)
     render_findings(analysis.findings, console)
 
 
-def _print_communication(entry: Communication, several: bool, console: Console) -> None:
+def _print_communication(entry: Communication, where: str, console: Console) -> None:
     """Print the messages of a device by kind: how much was exposed, what moved, what waited."""
     from rich.markup import escape
 
-    where = f" · GPU {entry.device}" if several else ""
     ranks = f", {len(entry.ranks)} ranks matched" if entry.ranks else ""
     clock = ""
     if entry.clock is not None and entry.clock.offset_ns:
@@ -157,13 +156,12 @@ def render_findings(findings: Sequence[Finding], console: Console) -> None:
                 console.print(f"      {escape(line)}", highlight=False)
 
 
-def _print_scope(row: ScopeRow, several: bool, console: Console) -> None:
+def _print_scope(row: ScopeRow, where: str, console: Console) -> None:
     """Print a scope's line, and under it a line for each pair that matters."""
     from rich.markup import escape
 
     scope = row.scope
     name = escape(printable(row.name, _NAME_WIDTH))
-    where = f" · GPU {row.device}" if several else ""
     reached = (
         ""
         if scope.overlap_efficiency is None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuscope import samples
+from gpuscope import api, samples
 from gpuscope.cli import main
 from tests.make_export import Export
 
@@ -110,3 +110,14 @@ def test_the_ranks_of_a_run_are_read_together(capsys: pytest.CaptureFixture[str]
     assert [each["communication"][0]["rank"] for each in found] == [0, 1]
     assert main(["analyze", *paths, "--markdown"]) == 0
     assert "| rank | GPU | messages |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", [[], ["--markdown"]])
+def test_processes_that_share_a_gpu_are_told_apart(
+    form: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = samples.path("time_sliced")
+    assert main(["analyze", str(path), *form]) == 0
+    out = capsys.readouterr().out
+    for device in api.analyze([path]).traces[0].devices:
+        assert f"process {device.process} · GPU {device.device}" in out
