@@ -1,8 +1,8 @@
 """What every benchmark shares.
 
 ``pipeline``, ``sizing`` and ``stats`` are arithmetic and run anywhere; ``gpu``, ``data``,
-``machine``, ``chunks`` and ``memory`` touch the GPU, and import its libraries only when used.
-Benchmarks import from here.
+``machine``, ``links``, ``chunks`` and ``memory`` touch the GPU, and import its libraries only when
+used. Benchmarks import from here.
 """
 
 from gpuscope.benchmarks._harness.chunks import (
@@ -21,6 +21,7 @@ from gpuscope.benchmarks._harness.data import (
     raise_if_wrong,
 )
 from gpuscope.benchmarks._harness.gpu import Pass, Session, host_array, open_session, say
+from gpuscope.benchmarks._harness.links import Link, link_between
 from gpuscope.benchmarks._harness.memory import CACHE_FACTOR, copy_rate_bytes_per_s
 from gpuscope.benchmarks._harness.pipeline import (
     Pipeline,
@@ -67,6 +68,7 @@ __all__ = [
     "Expected",
     "ExpectedPeak",
     "FmaKernel",
+    "Link",
     "Pass",
     "Pattern",
     "Pipeline",
@@ -86,6 +88,7 @@ __all__ = [
     "fit_chunk",
     "format_size",
     "host_array",
+    "link_between",
     "max_steps",
     "open_session",
     "pass_term",

@@ -115,24 +115,25 @@ class Gpu:
 
     def __init__(self, pci_bus_id: str) -> None:
         self.pci_bus_id = pci_bus_id
+        self.handle: Any = None
         self._nvml: Any = None
         try:
             import pynvml
 
             pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+            self.handle = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
             self._nvml = pynvml
         except ImportError:
             pass
         except pynvml.NVMLError:
             pass
 
-    def _ask(self, function: str, *args: int) -> Any:
+    def ask(self, function: str, *args: Any) -> Any:
         """Call an NVML function on this GPU; None where it is not supported."""
         if self._nvml is None:
             return None
         try:
-            return getattr(self._nvml, function)(self._handle, *args)
+            return getattr(self._nvml, function)(self.handle, *args)
         except (self._nvml.NVMLError, AttributeError):
             return None
 
@@ -146,7 +147,7 @@ class Gpu:
         sysfs = Path(f"/sys/bus/pci/devices/{self.pci_bus_id.lower()[-12:]}/numa_node")
         node = int(sysfs.read_text()) if sysfs.exists() else -1
         allowed = os.sched_getaffinity(0)
-        words = self._ask("nvmlDeviceGetCpuAffinity", (max(allowed) + 64) // 64) or ()
+        words = self.ask("nvmlDeviceGetCpuAffinity", (max(allowed) + 64) // 64) or ()
         near = allowed & cpus_of(words)
         if near:
             os.sched_setaffinity(0, near)
@@ -164,7 +165,7 @@ class Gpu:
         """Return the count of uncorrected memory errors since the driver was loaded."""
         if self._nvml is None:
             return None
-        count = self._ask(
+        count = self.ask(
             "nvmlDeviceGetTotalEccErrors",
             self._nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
             self._nvml.NVML_VOLATILE_ECC,
@@ -176,7 +177,7 @@ class Gpu:
         if self._nvml is None:
             return None
         states = [
-            self._ask("nvmlDeviceGetNvLinkState", link)
+            self.ask("nvmlDeviceGetNvLinkState", link)
             for link in range(self._nvml.NVML_NVLINK_MAX_LINKS)
         ]
         known = [state for state in states if state is not None]
@@ -186,15 +187,15 @@ class Gpu:
         """Read clock, throttling, power and link once; None where the GPU does not say."""
         if self._nvml is None:
             return None
-        clock = self._ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
+        clock = self.ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
         if clock is None:
             return None
         return Sample(
             sm_clock_mhz=clock,
-            throttle_bits=self._ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0,
-            power_w=(self._ask("nvmlDeviceGetPowerUsage") or 0) / 1000,
-            pcie_generation=self._ask("nvmlDeviceGetCurrPcieLinkGeneration") or 0,
-            pcie_width=self._ask("nvmlDeviceGetCurrPcieLinkWidth") or 0,
+            throttle_bits=self.ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0,
+            power_w=(self.ask("nvmlDeviceGetPowerUsage") or 0) / 1000,
+            pcie_generation=self.ask("nvmlDeviceGetCurrPcieLinkGeneration") or 0,
+            pcie_width=self.ask("nvmlDeviceGetCurrPcieLinkWidth") or 0,
         )
 
 

@@ -93,5 +93,5 @@ def test_nvlinks_that_are_up_are_counted() -> None:
     gpu._nvml = SimpleNamespace(
         NVML_NVLINK_MAX_LINKS=18, NVMLError=NVMLError, nvmlDeviceGetNvLinkState=state
     )
-    gpu._handle = None
+    gpu.handle = None
     assert gpu.nvlinks() == 3
