@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from gpuscope.benchmarks import BENCHMARKS, find_benchmark
-from gpuscope.benchmarks._harness import add_common_arguments, write_result
+from gpuscope.benchmarks._harness import add_common_arguments, leave, write_result
 from gpuscope.errors import INTERRUPTED, GpuscopeError
 
 
@@ -30,12 +30,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             allow_abbrev=False,
         )
         benchmark.add_arguments(parser)
-        add_common_arguments(parser)
+        add_common_arguments(parser, benchmark)
         options = parser.parse_args(arguments[1:])
         result = benchmark.run(options)
         if options.result is not None:
             write_result(result, options.result)
-        print(result.table)
+        if result.table:
+            print(result.table)
     except GpuscopeError as error:
         print(f"gpuscope: {error}", file=sys.stderr)
         return error.exit_code
@@ -46,4 +47,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -23,6 +23,7 @@ from gpuscope.errors import (
 
 if TYPE_CHECKING:
     from gpuscope.api import Analyses
+    from gpuscope.benchmarks import Benchmark
     from gpuscope.model.result import Judgement
     from gpuscope.recording.display import Display
     from gpuscope.recording.folder import RunFolder
@@ -42,6 +43,8 @@ class Job:
     """The program; empty for a benchmark."""
     capture: str | None
     launcher_args: tuple[str, ...]
+    must_catch: bool
+    """The benchmark must end by catching wrong data."""
 
 
 def refuse_series(args: argparse.Namespace) -> None:
@@ -58,8 +61,10 @@ def refuse_series(args: argparse.Namespace) -> None:
             raise UsageError(msg)
 
 
-def wanted(args: argparse.Namespace) -> bool:
+def wanted(args: argparse.Namespace, benchmark: Benchmark | None) -> bool:
     """Whether ranks are to be started, or this process is a rank itself.
+
+    A benchmark of ranks gets one a GPU, where `args` name no number.
 
     Raises
     ------
@@ -69,6 +74,12 @@ def wanted(args: argparse.Namespace) -> bool:
     from gpuscope.recording import ranks
 
     inside = ranks.membership()
+    if benchmark is not None and benchmark.ranks:
+        if args.ranks is None and inside is None:
+            args.ranks = _default_ranks()
+    elif benchmark is not None and args.ranks is not None:
+        msg = f"{benchmark.name} runs in one process: leave --ranks out."
+        raise UsageError(msg)
     if args.ranks is None:
         for option in ("launcher", "launcher_args", "hosts"):
             if getattr(args, option):
@@ -79,6 +90,12 @@ def wanted(args: argparse.Namespace) -> bool:
         msg = f"this is rank {inside.rank} of {inside.size} already: leave --ranks out."
         raise UsageError(msg)
     return True
+
+
+def _default_ranks() -> int:
+    from gpuscope.recording import machine
+
+    return max(2, len(machine.graphics().gpus))
 
 
 def run_ranks(
@@ -137,6 +154,10 @@ class _Session:
         self.display, self.launcher, self.me = display, launcher, me
         self.size = me.size if me else args.ranks
         self.tasks = 0
+        self.table: Sequence[str] = ()
+        self.untraced: Mapping[str, Any] | None = None
+        self.traced: Mapping[str, Any] | None = None
+        self.perturbed: Mapping[str, float] = {}
         ranks.prepare(folder.path, self.size)
 
     def end(self) -> None:
@@ -148,10 +169,18 @@ class _Session:
 
     def run(self) -> int:
         """Record, analyze, judge, print; return the exit code, or raise the failure."""
+        from gpuscope.recording.folder import read_result
+
         words: list[Word] = []
         if self.job.benchmark is not None:
             words = self._do(traced=False)
+            self.table = words[0].table if words else ()
+            if self.job.must_catch:
+                return self._caught(words)
             _raise_failure(self.job, self.args, words)
+            self.untraced = read_result(self._folders()[0].untraced)
+            if not self.untraced["valid"]:
+                self.display.say("the times are void: " + "; ".join(self.untraced["notes"]))
         analyses = judgement = None
         failure: GpuscopeError | None = None
         stopped_by_user = False
@@ -166,6 +195,24 @@ class _Session:
         if failure is not None and not stopped_by_user:
             raise failure
         return code
+
+    def _caught(self, words: Sequence[Word]) -> int:
+        """End the run of a twin that spoils the data; return the exit code.
+
+        Raises
+        ------
+        GateError
+            No rank noticed.
+        """
+        from gpuscope.benchmarks import WRONG_DATA
+
+        said = next((word.error for word in words if (word.error or "").startswith(WRONG_DATA)), "")
+        if not said:
+            _raise_failure(self.job, self.args, words)
+            msg = f"the data check let {self.args.twin} pass, which spoils the data on purpose."
+            raise GateError(msg)
+        self._report(words, None, None, 0, caught=said)
+        return 0
 
     def _do(self, *, traced: bool) -> list[Word]:
         """Have all ranks do one task, and return how each ended."""
@@ -226,8 +273,16 @@ class _Session:
     def _analyze(self, words: Sequence[Word]) -> Analyses | None:
         """Export the reports that there are, and analyze them as the ranks of one run."""
         from gpuscope import api
+        from gpuscope.analysis import Options
+        from gpuscope.recording import perturbation
+        from gpuscope.recording.folder import read_result
 
         assert self.recorder is not None  # something was recorded
+        result = self._folders()[0].traced
+        if result.exists():
+            self.traced = read_result(result)
+            self.perturbed = perturbation.find(self.untraced, self.traced)
+            perturbation.say(self.perturbed, self.display)
         found = []
         for each in self._folders():
             try:
@@ -241,17 +296,17 @@ class _Session:
         if not found:
             return None
         with self.display.step("analyzing"):
-            return api.analyze_files([each.path for each in found], api.Request())
+            return api.analyze_files(
+                [each.path for each in found], api.Request(Options(perturbed=self.perturbed))
+            )
 
     def _judge(self, analyses: Analyses | None) -> Judgement | None:
         """Hold what the benchmark must show against the worst that a rank shows."""
         from gpuscope import api
-        from gpuscope.recording.folder import read_result
 
-        traced = self._folders()[0].traced
-        if analyses is None or not traced.exists():
+        if analyses is None or self.traced is None:
             return None
-        return api.judge(read_result(traced), analyses)
+        return api.judge(self.traced, analyses)
 
     def _failure(
         self, words: Sequence[Word], analyses: Analyses | None, judgement: Judgement | None
@@ -277,12 +332,13 @@ class _Session:
         analyses: Analyses | None,
         judgement: Judgement | None,
         code: int,
+        caught: str | None = None,
     ) -> None:
         from gpuscope.model import codec
         from gpuscope.report import ranks as joint
         from gpuscope.report.text import render_run
 
-        record = self._record(words, judgement, code)
+        record = self._record(words, judgement, code, caught)
         self.folder.write_json(self.folder.run, codec.dumps(record))
         if analyses is not None:
             self.folder.write_json(self.folder.analysis, codec.dumps(analyses.traces))
@@ -291,13 +347,19 @@ class _Session:
             sys.stdout.write(codec.dumps({**record, "analyses": traces}))
         elif analyses is not None:
             console = stdout_console()
-            for analysis in analyses.traces:
+            first, *others = analyses.traces
+            render_run(self.untraced, first, None, console)
+            for analysis in others:
                 render_run(None, analysis, None, console)
             joint.render(analyses.traces, judgement, console)
+        elif caught:
+            print(f"{self.args.twin}: caught, as it must be ({caught})")
+        else:
+            print("\n".join(self.table))
         self.display.say_wrote(self.folder.path)
 
     def _record(
-        self, words: Sequence[Word], judgement: Judgement | None, code: int
+        self, words: Sequence[Word], judgement: Judgement | None, code: int, caught: str | None
     ) -> Mapping[str, Any]:
         """Return ``run.json``."""
         import datetime
@@ -312,10 +374,15 @@ class _Session:
             "benchmark": self.job.benchmark,
             "twin": self.args.twin,
             "command": list(self.job.command) or None,
+            "options": self.untraced["options"] if self.untraced else {},
             "recorder": self.recorder
             and {"name": self.recorder.name, "version": self.recorder.version_text},
             "launcher": self.launcher.path if self.launcher else None,
             "machine": machine.describe(),
+            "untraced": self.untraced,
+            "traced": self.traced,
+            "perturbed": self.perturbed,
+            "caught": caught,
             "ranks": words,
             "expected": judgement.rows if judgement else None,
             "exit_code": code,
@@ -329,7 +396,7 @@ def _raise_failure(job: Job, args: argparse.Namespace, words: Sequence[Word]) ->
         return
     who = f"rank {failed.rank} of {job.name} on {failed.host}"
     if failed.error is not None:
-        error = ProgramError(f"{who} was not recorded: {failed.error}")
+        error = ProgramError(f"{who}: {failed.error}")
         error.exit_code = failed.exit_code
         raise error
     if failed.timed_out:

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from gpuscope.recording.nsys import Capture, Recording
     from gpuscope.recording.recorder import Recorder
 
-PERTURBED_RATIO = 0.10
-"""Traced and untraced median times further apart than this are flagged."""
 MAX_RANKS = 100_000
 """More ranks than any machine runs: a slip of the hand."""
 
@@ -222,7 +220,7 @@ def run(args: argparse.Namespace) -> int:
     _ranks.refuse_series(args)
     if args.sweep or args.repeat:
         return _many.run_series(args, request.benchmark, request.options, display)
-    ranks_wanted = _ranks.wanted(args)
+    ranks_wanted = _ranks.wanted(args, request.benchmark)
     recorder = None if args.untraced else _choose_recorder(args, display)
     # Ranks that CUPTI records are runs of their own.
     if ranks_wanted and (args.ranks is not None or not recorder or recorder.name == "nsys"):
@@ -257,6 +255,7 @@ def _job(request: _Request) -> Job:
         command=request.command,
         capture=request.capture.text if request.capture else None,
         launcher_args=_split("launcher_args", request.args.launcher_args),
+        must_catch=request.must_catch,
     )
 
 
@@ -340,7 +339,7 @@ def _check_options(benchmark: Benchmark, options: Sequence[str]) -> None:
         allow_abbrev=False,
     )
     benchmark.add_arguments(parser)
-    add_common_arguments(parser)
+    add_common_arguments(parser, benchmark)
     parser.parse_args(options)
 
 
@@ -457,13 +456,14 @@ def _analyze(
 ) -> None:
     from gpuscope import api
     from gpuscope.analysis import Options
+    from gpuscope.recording import perturbation
 
     recorder.export(folder, display)
     result = outcome.traced or outcome.untraced
     with display.step("analyzing"):
         trace = api.open_trace(folder.sqlite)
         if outcome.traced is not None:
-            outcome.perturbed = _perturbed(outcome.untraced, outcome.traced)
+            outcome.perturbed = perturbation.find(outcome.untraced, outcome.traced)
         options = Options(
             ratio_limits=api.ratio_limits(result) if result else {}, perturbed=outcome.perturbed
         )
@@ -472,11 +472,7 @@ def _analyze(
         _say_no_ranges(request, recorder, display)
     if outcome.traced is not None:
         outcome.judgement = api.judge(outcome.traced, api.Analyses((outcome.analysis,)))
-        for name, ratio in outcome.perturbed.items():
-            display.say(
-                f"perturbed: {name} took {abs(ratio):.0%} {'longer' if ratio > 0 else 'less'} "
-                "under the profiler; the times shown are the untraced ones"
-            )
+        perturbation.say(outcome.perturbed, display)
 
 
 def _say_no_ranges(request: _Request, recorder: Recorder, display: Display) -> None:
@@ -491,17 +487,6 @@ def _say_no_ranges(request: _Request, recorder: Recorder, display: Display) -> N
         f"NVTX recorded no range under {recorder.name} {recorder.version_text}{with_nvtx}: if "
         f"there should be some, {recorder.get_ranges}"
     )
-
-
-def _perturbed(untraced: Mapping[str, Any] | None, traced: Mapping[str, Any]) -> dict[str, float]:
-    """Return the passes whose median changed too much under the profiler, and by what ratio."""
-    before = (untraced or {}).get("passes") or {}
-    changes = {
-        name: row["median_ns"] / before[name]["median_ns"] - 1
-        for name, row in traced["passes"].items()
-        if name in before and before[name]["median_ns"]
-    }
-    return {name: change for name, change in changes.items() if abs(change) > PERTURBED_RATIO}
 
 
 def _failure(request: _Request, outcome: _Outcome, folder: RunFolder) -> GpuscopeError | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,9 +43,16 @@ class Untraced:
 
 
 def run_untraced(
-    argv: Sequence[str], *, display: Display, timeout_s: float | None = None
+    argv: Sequence[str],
+    *,
+    display: Display,
+    timeout_s: float | None = None,
+    stop_when: Callable[[], bool] | None = None,
 ) -> Untraced:
-    """Run a benchmark's command line by itself, showing only what it says on the way."""
+    """Run a benchmark's command line by itself, showing only what it says on the way.
+
+    It is stopped after `timeout_s`, or once `stop_when` says so.
+    """
     table: list[str] = []
     errors: list[str] = []
 
@@ -65,6 +72,7 @@ def run_untraced(
             apart=True,
             timeout_s=timeout_s,
             grace_s=STOP_GRACE_S,
+            stop_when=stop_when,
             on_stop=lambda stage: display.say("stopping" if stage == 0 else "ending the benchmark"),
         )
     return Untraced(ended, "".join(f"{line}\n" for line in table), errors[-1] if errors else None)

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuscope.errors import GpuscopeError, MissingError, ProgramError
+from gpuscope.recording import launch as launching
 from gpuscope.recording import nsys as nsight
 from gpuscope.recording import process
 from gpuscope.recording.display import Display
@@ -131,12 +132,14 @@ class Word:
     """It was ended because another rank failed, or the user said so."""
     timed_out: bool
     error: str | None
-    """The sentence that recording failed with."""
+    """The sentence that recording failed with, or the benchmark."""
     exit_code: int
     """The exit code that goes with `error`."""
     argv: tuple[str, ...]
     last_lines: tuple[str, ...]
     """Of its output."""
+    table: tuple[str, ...]
+    """What an untraced benchmark prints: rank 0's are the figures of all ranks."""
 
     @property
     def failed(self) -> bool:
@@ -367,7 +370,7 @@ def _words(folder: Path, task: Task) -> list[Word]:
     for rank in range(task.size):
         data = _read(folder / f"rank{rank}" / _WORD)
         if data is not None and data["number"] == task.number:
-            lists = {name: tuple(data[name]) for name in ("argv", "last_lines")}
+            lists = {name: tuple(data[name]) for name in ("argv", "last_lines", "table")}
             found.append(Word(**{**data, **lists}))
     return found
 
@@ -447,24 +450,13 @@ def _work(folder: Path, task: Task, rank: int) -> Word:
         exit_code=0,
         argv=(),
         last_lines=(),
+        table=(),
     )
     try:
         if task.traced:
             word = _record(task, command, own, display, peers, word)
         else:
-            ended = process.run(
-                command,
-                on_line=lambda line: None if line.replaced else display.program_line(line.text),
-                quiet_input=True,
-                timeout_s=task.timeout_s,
-                stop_when=peers.must_end,
-            )
-            word = dataclasses.replace(
-                word,
-                code=0 if ended.interrupted or ended.timed_out else ended.code,
-                stopped=ended.interrupted,
-                timed_out=ended.timed_out,
-            )
+            word = _time(task, command, display, peers, word)
     except KeyboardInterrupt:
         word = dataclasses.replace(word, stopped=True)
     except GpuscopeError as error:
@@ -475,6 +467,23 @@ def _work(folder: Path, task: Task, rank: int) -> Word:
     if word.failed:
         _wait(peers.all_ended, PEER_GRACE_S + GATHER_S)
     return word
+
+
+def _time(task: Task, command: Sequence[str], display: Display, peers: _Peers, word: Word) -> Word:
+    """Run a benchmark untraced."""
+    done = launching.run_untraced(
+        command, display=display, timeout_s=task.timeout_s, stop_when=peers.must_end
+    )
+    ended = done.ended
+    return dataclasses.replace(
+        word,
+        code=0 if ended.interrupted or ended.timed_out else ended.code,
+        stopped=ended.interrupted,
+        timed_out=ended.timed_out,
+        error=done.error if ended.code and not ended.interrupted else None,
+        exit_code=ended.code if done.error else 0,
+        table=tuple(done.table.splitlines()),
+    )
 
 
 def _record(

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from gpuscope import benchmarks
 from gpuscope.cli import main
-from gpuscope.recording import launch, nsys
+from gpuscope.recording import launch, machine, nsys
 from tests.cli.test_run import BENCHMARK, result
 from tests.unit.recording import fake_nsys
 
@@ -118,26 +123,90 @@ def test_ranks_that_hang_are_stopped_after_the_time_given(
     assert (in_folder / "r" / "rank1" / "trace.sqlite").is_file()
 
 
-def test_a_benchmark_on_every_rank(
-    in_folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def benchmark(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Run a script that stands in for a benchmark of ranks, with `slowdown` under the profiler."""
     script = in_folder / "benchmark.py"
-    text = json.dumps(result())
-    script.write_text(BENCHMARK.format(result=text, error="", code=0, slowdown=1.0))
+    of_ranks = replace(benchmarks.find_benchmark("streams"), ranks=True)
     real = launch.benchmark_argv
+    monkeypatch.setattr(benchmarks, "find_benchmark", lambda name: of_ranks)
     monkeypatch.setattr(
         launch, "benchmark_argv", lambda *what: [sys.executable, str(script), *real(*what)[5:]]
     )
-    srun = str(in_folder / "bin" / "srun")
 
-    assert main(["run", "--nsys", "--launcher", srun, "streams", "--ranks=2", "--out", "r"]) == 0
+    def start(*options: str, error: str = "", code: int = 0, slowdown: float = 1.0) -> int:
+        text = json.dumps(result())
+        script.write_text(BENCHMARK.format(result=text, error=error, code=code, slowdown=slowdown))
+        srun = str(in_folder / "bin" / "srun")
+        return main(["run", "--launcher", srun, "--out", "r", "streams", *options])
 
-    assert "met" in capfd.readouterr().out
+    return start
+
+
+def test_a_benchmark_on_every_rank(
+    in_folder: Path, benchmark: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert benchmark("--nsys", "--ranks=2") == 0
+
+    out, err = capfd.readouterr()
+    assert "met" in out
+    assert "speed-up" in out
+    assert "perturbed" not in err
     for rank in (0, 1):
         assert (in_folder / "r" / f"rank{rank}" / "untraced.json").is_file()
         assert (in_folder / "r" / f"rank{rank}" / "traced.json").is_file()
     record = json.loads((in_folder / "r" / "run.json").read_text())
     assert {row["met"] for row in record["expected"]} == {True}
+    assert record["untraced"]["passes"]["streamed"]["median_ns"] == 10_000_000
+    assert record["perturbed"] == {}
+
+
+def test_a_benchmark_that_the_profiler_slows_on_its_ranks(
+    in_folder: Path, benchmark: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert benchmark("--nsys", "--ranks=2", slowdown=1.5) == 0
+    assert "perturbed: streamed took 50% longer" in capfd.readouterr().err
+    record = json.loads((in_folder / "r" / "run.json").read_text())
+    assert record["perturbed"] == {"streamed": 0.5}
+
+
+def test_the_times_of_ranks_alone_are_those_of_the_first(
+    in_folder: Path,
+    benchmark: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    gpus = (None, None, None)
+    monkeypatch.setattr(machine, "graphics", lambda: SimpleNamespace(gpus=gpus, driver=None))
+    monkeypatch.setattr(machine, "describe", dict)
+    assert benchmark("--untraced") == 0  # one rank a GPU
+    assert capfd.readouterr().out == "the benchmark's table\n"
+    assert [path.name for path in sorted((in_folder / "r").glob("rank?"))] == [
+        "rank0",
+        "rank1",
+        "rank2",
+    ]
+
+
+def test_wrong_data_on_a_rank_is_an_error_unless_the_twin_is_to_show_it(
+    in_folder: Path, benchmark: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = f"{benchmarks.WRONG_DATA}: 1 of 8 elements differ"
+    assert benchmark("--nsys", "--ranks=2", error=said, code=1) == 1
+    assert f"rank 0 of streams on {socket.gethostname()}: {said}" in capfd.readouterr().err
+    twin = ("--nsys", "--ranks=2", "--twin=corrupt-element", "--force")
+    assert benchmark(*twin, error=said, code=1) == 0
+    assert "corrupt-element: caught, as it must be (wrong data" in capfd.readouterr().out
+    assert json.loads((in_folder / "r" / "run.json").read_text())["caught"] == said
+    assert benchmark(*twin) == 4
+    assert "let corrupt-element pass" in capfd.readouterr().err
+
+
+def test_a_benchmark_of_one_process_takes_no_ranks(
+    in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--nsys", "--ranks", "2", "streams"]) == 2
+    assert "streams runs in one process: leave --ranks out" in capfd.readouterr().err
 
 
 def test_a_launcher_that_starts_nothing_is_quoted(

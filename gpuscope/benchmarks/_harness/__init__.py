@@ -1,8 +1,8 @@
 """What every benchmark shares.
 
-``pipeline``, ``sizing`` and ``stats`` are arithmetic and run anywhere; ``gpu``, ``data``,
-``machine``, ``links``, ``chunks`` and ``memory`` touch the GPU, and import its libraries only when
-used. Benchmarks import from here.
+``pipeline``, ``sizing`` and ``stats`` are arithmetic and run anywhere; ``gpu``, ``ranks``,
+``data``, ``machine``, ``links``, ``chunks`` and ``memory`` touch the GPU or MPI, and import their
+libraries only when used. Benchmarks import from here.
 """
 
 from gpuscope.benchmarks._harness.chunks import (
@@ -32,6 +32,7 @@ from gpuscope.benchmarks._harness.pipeline import (
     pipeline_remarks,
     pipeline_stages,
 )
+from gpuscope.benchmarks._harness.ranks import Ranks, leave, open_ranks
 from gpuscope.benchmarks._harness.registry import CORRUPT, Benchmark, Twin, add_common_arguments
 from gpuscope.benchmarks._harness.result import (
     NOT_JUDGED,
@@ -73,6 +74,7 @@ __all__ = [
     "Pattern",
     "Pipeline",
     "Quantity",
+    "Ranks",
     "Result",
     "Session",
     "StageTimes",
@@ -88,8 +90,10 @@ __all__ = [
     "fit_chunk",
     "format_size",
     "host_array",
+    "leave",
     "link_between",
     "max_steps",
+    "open_ranks",
     "open_session",
     "pass_term",
     "pass_value",

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuscope.benchmarks._harness.machine import Gpu, Readings, Sampler, describe
 from gpuscope.benchmarks._harness.result import (
@@ -32,6 +32,8 @@ from gpuscope.benchmarks._harness.result import (
 from gpuscope.benchmarks._harness.stats import Interval, Statistics, is_warm
 from gpuscope.errors import MissingError, ProgramError, UsageError
 from gpuscope.units import NS_PER_MS, NS_PER_S
+
+_T = TypeVar("_T")
 
 NVTX_DOMAIN = "gpuscope"
 GATE_LIMIT_NS = 10 * NS_PER_S
@@ -208,16 +210,46 @@ class Measured:
     readings: Readings
 
 
+class Team:
+    """The processes that measure together: this one alone. Ranks have another (`ranks.py`)."""
+
+    rank = 0
+    size = 1
+
+    def barrier(self) -> None:
+        """Wait until all are here."""
+
+    def gather(self, value: _T) -> list[_T]:
+        """Return the value of each, in the order of the ranks, to all of them."""
+        return [value]
+
+    def every(self, flag: bool) -> bool:
+        """Say whether `flag` is true on all."""
+        return all(self.gather(flag))
+
+    def largest(self, values: Sequence[int]) -> list[int]:
+        """Return at each place the largest value of all."""
+        return [max(column) for column in zip(*self.gather(values), strict=True)]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the machine's description has of them."""
+        return {}
+
+
 class Session:
     """One benchmark process on one GPU; made by :func:`open_session`."""
 
-    def __init__(self, benchmark: str, cp: Any) -> None:
+    def __init__(self, benchmark: str, cp: Any, device: int, team: Team) -> None:
         self.cp = cp
+        self.device = device
+        self.team = team
         self.ranges = Ranges(benchmark)
         self._benchmark = benchmark
-        self._gpu = Gpu(cp.cuda.runtime.deviceGetPCIBusId(0))
+        self.pci_bus_id: str = cp.cuda.runtime.deviceGetPCIBusId(device)
+        self._gpu = Gpu(self.pci_bus_id)
         self._numa = self._gpu.bind_process()
         # Only now the first context is made, by the processors it was bound to.
+        cp.cuda.runtime.setDevice(device)
         self.gate = StartGate(cp)
 
     @property
@@ -227,7 +259,7 @@ class Session:
 
     def property(self, name: str) -> int:
         """Return a number from the device's properties, by its name in cudaDeviceProp."""
-        return int(self.cp.cuda.runtime.getDeviceProperties(0)[name])
+        return int(self.cp.cuda.runtime.getDeviceProperties(self.device)[name])
 
     def pcie_limit_bytes_per_s(self, readings: Readings) -> float | None:
         """Return what the GPU's PCIe link carries one way, as it was under load."""
@@ -256,12 +288,14 @@ class Session:
         speed-up is against; `lines` stand below the tables. A `cold` run is
         not void because the clock rose.
         """
-        faults = [] if cold else measured.readings.faults()
-        remarks = (*notes, *faults, *measured.readings.notes())
-        machine = describe(self.cp, self._gpu, self._numa, measured.readings)
+        faults = self._of_all([] if cold else measured.readings.faults())
+        remarks = (*notes, *faults, *self._of_all(measured.readings.notes()))
+        machine = describe(self.cp, self.device, self._gpu, self._numa, measured.readings)
+        machine |= self.team.describe()
         name = f"{self._benchmark}, twin {twin}" if twin else self._benchmark
+        count = f"{self.team.size} × " if self.team.size > 1 else ""
         table = [
-            f"{name}, on {machine['gpu']}: {title}",
+            f"{name}, on {count}{machine['gpu']}: {title}",
             *pass_table(measured.passes),
             *quantity_table(quantities),
             *lines,
@@ -283,8 +317,15 @@ class Session:
             machine=machine,
             notes=remarks,
             valid=not faults,
-            table="\n".join(table),
+            table="" if self.team.rank else "\n".join(table),
         )
+
+    def _of_all(self, remarks: Sequence[str]) -> list[str]:
+        """Return the remarks of all ranks, each with its rank where there are several."""
+        found = self.team.gather(tuple(remarks))
+        if len(found) == 1:
+            return list(found[0])
+        return [f"rank {rank}: {remark}" for rank, own in enumerate(found) for remark in own]
 
     def time_operations(
         self, queues: Sequence[tuple[Any, Sequence[Callable[[], None]]]], *, waits: bool = False
@@ -332,6 +373,8 @@ class Session:
     ) -> Measured:
         """Warm up, then time `passes` in turn `repetitions` times, as a profiler may record it.
 
+        Ranks start each pass together, and take for each the longest time of all of them.
+
         Parameters
         ----------
         passes
@@ -357,7 +400,7 @@ class Session:
             with prepare("gs:warmup"):
                 warmup = self._warm_up(passes, labels)
             with validate:
-                check()
+                self._check(check)
         times_ns: dict[str, list[int]] = {item.name: [] for item in passes}
         issued_ns: dict[str, list[int]] = {item.name: [] for item in passes}
         say(f"measuring {repetitions}×")
@@ -377,12 +420,25 @@ class Session:
         if corrupt is not None:
             corrupt[-1:] += 1
         with validate:
-            check()
+            self._check(check)
         passed, issued = (
-            {name: Statistics.of(times) for name, times in each.items()}
+            {name: Statistics.of(self.team.largest(times)) for name, times in each.items()}
             for each in (times_ns, issued_ns)
         )
         return Measured(passed, issued, warmup, sampler.readings())
+
+    def _check(self, check: Callable[[], None]) -> None:
+        """Check the data; what is wrong on one rank is an error on all of them."""
+        try:
+            check()
+            failure = None
+        except ProgramError as error:
+            failure = str(error)
+        found = self.team.gather(failure)
+        for rank, message in enumerate(found):
+            if message is not None:
+                where = f" (rank {rank})" if len(found) > 1 else ""
+                raise ProgramError(f"{message}{where}")
 
     def _warm_up(
         self, passes: Sequence[Pass], labels: Mapping[str, AbstractContextManager[Any]]
@@ -391,7 +447,7 @@ class Session:
         say("warming up")
         times_ns: list[int] = []
         begin_ns = time.monotonic_ns()
-        while not is_warm(times_ns, time.monotonic_ns() - begin_ns):
+        while not self.team.every(is_warm(times_ns, time.monotonic_ns() - begin_ns)):
             times_ns.append(sum(self._run(item, labels[item.name])[0] for item in passes))
         return len(times_ns)
 
@@ -401,20 +457,26 @@ class Session:
             item.prepare()
         self.gate.hold(item.streams)
         try:
+            if item.waits:
+                self.team.barrier()
             with label:
                 if item.waits:
                     self.gate.open()
                 begin_ns = time.perf_counter_ns()
                 item.issue()
                 issue_ns = time.perf_counter_ns() - begin_ns
+                if not item.waits:
+                    self.team.barrier()  # the gates of all ranks open together
                 return self.gate.finish(item.streams), issue_ns
         finally:
             self.gate.open()
 
 
 @contextmanager
-def open_session(benchmark: str) -> Iterator[Session]:
+def open_session(benchmark: str, device: int = 0, team: Team | None = None) -> Iterator[Session]:
     """Prepare the process for measuring, and turn what CUDA raises in the block into one error.
+
+    `device` is the GPU's number in the process; `team` are the processes that measure with it.
 
     Raises
     ------
@@ -434,7 +496,7 @@ def open_session(benchmark: str) -> Iterator[Session]:
         cp.cuda.memory.OutOfMemoryError,
     )
     try:
-        yield Session(benchmark, cp)
+        yield Session(benchmark, cp, device, team or Team())
     except failures as error:
         first_line = str(error).strip().splitlines()[0]
         raise ProgramError(f"CUDA failed: {first_line}.") from error

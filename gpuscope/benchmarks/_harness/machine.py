@@ -245,13 +245,15 @@ def cuda_version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def describe(cp: Any, gpu: Gpu, numa: Mapping[str, Any], readings: Readings) -> dict[str, Any]:
+def describe(
+    cp: Any, device: int, gpu: Gpu, numa: Mapping[str, Any], readings: Readings
+) -> dict[str, Any]:
     """Return what the benchmark ran on, as plain values."""
     import platform
     from importlib import metadata
 
     runtime = cp.cuda.runtime
-    properties = runtime.getDeviceProperties(0)
+    properties = runtime.getDeviceProperties(device)
     return {
         "gpu": properties["name"].decode(),
         "compute_capability": f"{properties['major']}.{properties['minor']}",

@@ -39,7 +39,8 @@ class Benchmark:
     """One benchmark: what it is, what it takes, and the function that runs it.
 
     ``add_arguments`` adds the benchmark's own options to a parser; ``run`` takes the parsed
-    options, :func:`add_common_arguments` included, and returns what it measured.
+    options, :func:`add_common_arguments` included, and returns what it measured. ``ranks`` says
+    that it is an MPI program, with a GPU to each rank.
     """
 
     name: str
@@ -49,6 +50,8 @@ class Benchmark:
     twins: tuple[Twin, ...]
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], Result]
+    ranks: bool = False
+    default_reps: int = 20
 
     def twin(self, name: str) -> Twin:
         """Return the twin called `name`; UsageError names those there are."""
@@ -59,12 +62,18 @@ class Benchmark:
         raise UsageError(f"{self.name} has no twin {name!r}: there are {names}.")
 
 
-def add_common_arguments(parser: argparse.ArgumentParser, default_reps: int = 20) -> None:
-    """Add the options that every benchmark takes."""
+def add_common_arguments(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
+    """Add the options that every benchmark takes, and those that every MPI program takes."""
+    if benchmark.ranks:
+        parser.add_argument(
+            "--oversubscribe",
+            action="store_true",
+            help="let ranks share a GPU: nothing is judged then",
+        )
     parser.add_argument(
         "--reps",
         type=positive_int,
-        default=default_reps,
+        default=benchmark.default_reps,
         metavar="N",
         help="measured repetitions in this process (default: %(default)s)",
     )

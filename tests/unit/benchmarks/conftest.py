@@ -84,7 +84,8 @@ class FakeCupy:
                 profilerStop=lambda: self.log.append("profilerStop"),
                 deviceSynchronize=lambda: self.log.append("deviceSynchronize"),
                 getDeviceProperties=lambda index: {"asyncEngineCount": 2},
-                deviceGetPCIBusId=lambda index: "0000:ff:1f.7",
+                deviceGetPCIBusId=lambda index: f"0000:ff:1f.{7 - index}",
+                setDevice=lambda index: self.log.append(f"device {index}"),
             ),
         )
 

@@ -83,7 +83,12 @@ def outcome(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         return outcomes[-1]
 
     fake = SimpleNamespace(
-        name="fake", summary="for a test", add_arguments=lambda parser: None, run=run
+        name="fake",
+        summary="for a test",
+        add_arguments=lambda parser: None,
+        run=run,
+        ranks=False,
+        default_reps=20,
     )
     monkeypatch.setattr(command, "find_benchmark", lambda name: fake)
     return outcomes

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpuscope.benchmarks._harness import gpu
-from gpuscope.benchmarks._harness.gpu import Pass, Session, refuse_blocking_launches
+from gpuscope.benchmarks._harness.gpu import Pass, Session, Team, refuse_blocking_launches
 from gpuscope.benchmarks._harness.machine import Readings, Sample
 from gpuscope.benchmarks._harness.result import Quantity
 from gpuscope.errors import MissingError, ProgramError, UsageError
@@ -36,7 +36,7 @@ def session(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Session:
 
     monkeypatch.setitem(sys.modules, "nvtx", SimpleNamespace(annotate=annotate))
     monkeypatch.setattr(gpu, "is_warm", lambda times, elapsed: len(times) == 5)
-    made = Session("streams", cupy)
+    made = Session("streams", cupy, 0, Team())
     cupy.log.clear()
     return made
 

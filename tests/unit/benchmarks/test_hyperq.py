@@ -21,7 +21,7 @@ def options(connections: int = 32, streams: int = 32, kernels: int = 2) -> _Opti
 def parse(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     BENCHMARK.add_arguments(parser)
-    add_common_arguments(parser)
+    add_common_arguments(parser, BENCHMARK)
     return parser.parse_args(arguments)
 
 

@@ -242,6 +242,6 @@ def test_the_expected_overlap_is_what_the_steps_can_cover() -> None:
 def test_what_makes_no_sense_is_refused(arguments: list[str], message: str) -> None:
     parser = argparse.ArgumentParser()
     BENCHMARK.add_arguments(parser)
-    add_common_arguments(parser)
+    add_common_arguments(parser, BENCHMARK)
     with pytest.raises(UsageError, match=message):
         BENCHMARK.run(parser.parse_args(arguments))

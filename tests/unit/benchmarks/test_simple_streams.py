@@ -89,6 +89,6 @@ def test_kernel_and_copy_overlap_only_in_the_benchmark_itself() -> None:
 def test_one_slice_is_refused() -> None:
     parser = argparse.ArgumentParser()
     BENCHMARK.add_arguments(parser)
-    add_common_arguments(parser)
+    add_common_arguments(parser, BENCHMARK)
     with pytest.raises(UsageError, match="one slice cannot overlap"):
         BENCHMARK.run(parser.parse_args(["--slices", "1"]))

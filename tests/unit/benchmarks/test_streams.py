@@ -28,7 +28,7 @@ SERIALIZED_TWINS = [
 def parse(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     BENCHMARK.add_arguments(parser)
-    add_common_arguments(parser)
+    add_common_arguments(parser, BENCHMARK)
     return parser.parse_args(arguments)
 
 

@@ -1,0 +1,190 @@
+"""Benchmarks that run as MPI ranks, a GPU to each.
+
+mpirun starts a process a rank; each takes the GPU that its place on the host names, and measures
+with the others: they start a pass together, and the slowest counts. ::
+
+    rank 0    barrier | issue, open gate … wait |           longest time of both
+    rank 1    barrier | issue, open gate ……… wait |
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+from gpuscope.benchmarks._harness.gpu import (
+    Session,
+    Team,
+    import_cupy,
+    open_session,
+)
+from gpuscope.errors import MissingError, ProgramError, UsageError
+
+_T = TypeVar("_T")
+
+
+class Ranks(Team):
+    """All ranks of the run, seen from one of them; made by :func:`open_ranks`.
+
+    ``comm`` is the mpi4py communicator of all ranks, ``session`` measures on this rank's GPU.
+    """
+
+    session: Session
+
+    def __init__(self, mpi: Any, comm: Any) -> None:
+        self.mpi = mpi
+        self.comm = comm
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+        here = comm.Split_type(mpi.COMM_TYPE_SHARED)
+        self.local_rank: int = here.Get_rank()
+        self.local_size: int = here.Get_size()
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        self.comm.Barrier()
+
+    def gather(self, value: _T) -> list[_T]:
+        """Return the value of each rank, in their order, to all of them."""
+        found: list[_T] = self.comm.allgather(value)
+        return found
+
+    def agree(self, value: _T) -> _T:
+        """Return rank 0's value on every rank, so that all do the same work."""
+        agreed: _T = self.comm.bcast(value)
+        return agreed
+
+    def nccl(self, comm: Any = None) -> Any:
+        """Return a ``cupy.cuda.nccl.NcclCommunicator`` of the ranks in `comm`, by default of all.
+
+        Rank 0 makes the id that NCCL meets under, and MPI carries it to the others.
+
+        Raises
+        ------
+        MissingError
+            CuPy has no NCCL here.
+        """
+        from cupy.cuda import nccl
+
+        if not nccl.available:
+            raise MissingError(
+                "CuPy finds no NCCL: `pip install nvidia-nccl-cu13` (or cu12) brings it."
+            )
+        comm = self.comm if comm is None else comm
+        identity = comm.bcast(nccl.get_unique_id() if comm.Get_rank() == 0 else None)
+        return nccl.NcclCommunicator(comm.Get_size(), identity, comm.Get_rank())
+
+    def describe(self) -> dict[str, Any]:
+        """Return the ranks, their hosts and GPUs, and the MPI."""
+        lines = self.mpi.Get_library_version().splitlines()
+        return {
+            "ranks": self.size,
+            "hosts": self.gather(self.mpi.Get_processor_name()),
+            "gpus": self.gather(self.session.pci_bus_id),
+            "mpi": lines[0].rstrip(", \0") if lines else None,
+            "mpi_threads": thread_level(self.mpi),
+        }
+
+
+def import_mpi() -> Any:
+    """Return ``mpi4py.MPI``; importing it starts MPI.
+
+    Raises
+    ------
+    MissingError
+        mpi4py or an MPI library is missing.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise MissingError(
+            f"MPI cannot be used ({error}): `pip install 'gpuscope[mpi]'` brings mpi4py, "
+            "`apt-get install openmpi-bin` an MPI."
+        ) from error
+    return MPI
+
+
+def thread_level(mpi: Any) -> str:
+    """Return what MPI allows threads to do, as the standard names it."""
+    names = {
+        mpi.THREAD_SINGLE: "single",
+        mpi.THREAD_FUNNELED: "funneled",
+        mpi.THREAD_SERIALIZED: "serialized",
+        mpi.THREAD_MULTIPLE: "multiple",
+    }
+    return names[mpi.Query_thread()]
+
+
+def check_places(benchmark: str, size: int, here: int, gpus: int, *, least: int) -> None:
+    """Check that there are enough ranks, and not more on this host than it has GPUs.
+
+    `here` are the ranks on this host, `gpus` its GPUs.
+
+    Raises
+    ------
+    UsageError
+        There are too few ranks, or too many.
+    """
+    if size < least:
+        raise UsageError(
+            f"{benchmark} needs {least} ranks at least, and there is {size}: "
+            f"`gpuscope run --ranks {least} {benchmark}`."
+        )
+    if here > gpus:
+        raise UsageError(
+            f"{here} ranks, {gpus} GPU{'s' if gpus > 1 else ''}: start {gpus}, or let them share "
+            "with --oversubscribe (nothing is judged then)."
+        )
+
+
+@contextmanager
+def open_ranks(benchmark: str, *, least: int = 2, oversubscribe: bool = False) -> Iterator[Ranks]:
+    """Prepare this rank for measuring with the others, on a GPU of its own.
+
+    Parameters
+    ----------
+    benchmark
+        Its name.
+    least
+        Ranks that it needs.
+    oversubscribe
+        Ranks may share a GPU.
+
+    Raises
+    ------
+    MissingError
+        MPI, CuPy, nvtx, a driver or a GPU is missing.
+    UsageError
+        There are too few ranks, or more than GPUs.
+    ProgramError
+        CUDA failed in the block, or MPI refuses calls from a process with several threads.
+    """
+    mpi = import_mpi()
+    ranks = Ranks(mpi, mpi.COMM_WORLD)
+    if mpi.Query_thread() < mpi.THREAD_FUNNELED:
+        # The clocks are sampled from another thread, which calls no MPI.
+        raise ProgramError(
+            "this MPI was started for processes of one thread: unset MPI4PY_RC_THREADS and "
+            "MPI4PY_RC_THREAD_LEVEL."
+        )
+    gpus = import_cupy().cuda.runtime.getDeviceCount()
+    places = ranks.gather((ranks.local_size, gpus))
+    for here, found in places:
+        most = here if oversubscribe else found
+        check_places(benchmark, ranks.size, here, most, least=least)
+    with open_session(benchmark, ranks.local_rank % gpus, ranks) as session:
+        ranks.session = session
+        yield ranks
+
+
+def leave(code: int) -> NoReturn:
+    """End the process; one rank of several that failed does not wait for the others in MPI."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if code and mpi is not None and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

@@ -1,0 +1,131 @@
+"""Ranks that measure together: the rules anywhere, the rest with a real MPI on the CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuscope.benchmarks._harness import gpu
+from gpuscope.benchmarks._harness.gpu import Pass, Session, Team
+from gpuscope.benchmarks._harness.ranks import check_places
+from gpuscope.errors import ProgramError, UsageError
+
+ROOT = Path(__file__).parents[3]
+
+PROGRAM = """\
+import sys
+from gpuscope.benchmarks._harness.ranks import Ranks, import_mpi, leave, thread_level
+
+mpi = import_mpi()
+ranks = Ranks(mpi, mpi.COMM_WORLD)
+rank, size = ranks.rank, ranks.size
+assert (ranks.local_rank, ranks.local_size) == (rank, size)
+assert ranks.gather(10 * rank) == [10 * each for each in range(size)]
+assert ranks.agree(f"of {rank}") == "of 0"
+assert ranks.every(True) and not ranks.every(rank != 1)
+assert ranks.largest([rank, -rank, 5]) == [size - 1, 0, 5]
+assert thread_level(mpi) in ("funneled", "serialized", "multiple")
+ranks.barrier()
+print("right", flush=True)
+if "fails" in sys.argv and rank == 1:
+    leave(7)
+ranks.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("places", "says"),
+    [
+        ({"size": 1, "here": 1, "gpus": 2}, "needs 2 ranks at least, and there is 1"),
+        ({"size": 3, "here": 3, "gpus": 2}, "3 ranks, 2 GPUs: start 2"),
+        ({"size": 2, "here": 2, "gpus": 1}, "2 ranks, 1 GPU: start 1"),
+    ],
+)
+def test_places_that_do_not_do(places: dict[str, int], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        check_places("nccl", **places, least=2)
+
+
+def test_as_many_ranks_as_gpus_do() -> None:
+    check_places("nccl", size=4, here=2, gpus=2, least=2)
+
+
+class Two(Team):
+    """Seen from rank 1 of two; the other says what `others` has, in turn."""
+
+    rank, size = 1, 2
+
+    def __init__(self, others: list[Any]) -> None:
+        self.others = others
+        self.barriers = 0
+
+    def barrier(self) -> None:
+        self.barriers += 1
+
+    def gather(self, value: Any) -> list[Any]:
+        return [self.others.pop(0), value]
+
+
+def session(cupy: Any, monkeypatch: pytest.MonkeyPatch, others: list[Any]) -> Session:
+    monkeypatch.setattr(gpu, "is_warm", lambda times, elapsed: len(times) >= 2)
+    return Session("streams", cupy, 1, Two(others))
+
+
+def test_ranks_warm_up_and_count_together(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other rank is warm one iteration later, and slower in the second repetition."""
+    fine = None
+    times, issued = [1_000_000, 9_000_000], [0, 0]
+    made = session(cupy, monkeypatch, [False, False, False, True, fine, fine, times, issued])
+    assert "device 1" in cupy.log
+    one = Pass("one", [cupy.cuda.Stream(non_blocking=True)], lambda: None)
+
+    found = made.measure([one], 2, check=lambda: None)
+
+    assert found.warmup == 3
+    assert found.passes["one"].times_ns == (2_000_000, 9_000_000)
+    team = made.team
+    assert isinstance(team, Two)
+    assert (team.barriers, team.others) == (3 + 2, [])
+
+
+def test_wrong_data_of_another_rank_is_an_error_here(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = session(cupy, monkeypatch, [True, True, True, "wrong data: 1 of 8"])
+    one = Pass("one", [cupy.cuda.Stream(non_blocking=True)], lambda: None)
+    with pytest.raises(ProgramError, match=r"wrong data: 1 of 8 \(rank 0\)"):
+        made.measure([one], 2, check=lambda: None)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("size", [2, 3])
+def test_real_ranks(size: int, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = _mpirun(size, [str(program)])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["right"] * size
+
+
+@pytest.mark.mpi
+def test_a_rank_that_fails_does_not_wait_for_the_others(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = _mpirun(2, [str(program), "fails"])
+    assert done.returncode == 7
+
+
+def _mpirun(size: int, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["mpirun", "--oversubscribe", "-n", str(size), sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
