@@ -55,11 +55,14 @@ class Analyses:
 def find_trace(path: Path) -> Path:
     """Return the trace that `path` names: itself, or the one in a run folder.
 
+    ``last`` and ``last~1`` are runs of the folder `runs`, here and wherever a trace is named.
+
     Raises
     ------
     TraceError
-        The folder holds no trace.
+        The folder holds no trace, or there are not so many runs.
     """
+    path = history.find_run(path)
     if not path.is_dir():
         return path
     for name in RUN_TRACES:
@@ -77,7 +80,8 @@ def of_ranks(paths: Sequence[Path]) -> list[Path]:
     """Return `paths`, the folders of the ranks in the place of a run folder of several ranks."""
     from gpuscope.recording import ranks
 
-    found = [(path, ranks.rank_folders(path) if path.is_dir() else []) for path in paths]
+    runs = [history.find_run(path) for path in paths]
+    found = [(path, ranks.rank_folders(path) if path.is_dir() else []) for path in runs]
     return [each for path, inside in found for each in inside or [path]]
 
 
@@ -204,7 +208,6 @@ def verify(
     of the NVTX `domains` count, if any are given, and whole traces are clipped to the `window`, as
     :func:`parse_window` takes it.
     """
-    paths = [history.find_run(path) for path in paths]
     traces = [open_trace(path, rules, None, progress, use_cache=use_cache) for path in paths]
     options = [
         dataclasses.replace(
@@ -230,7 +233,7 @@ def compare(
 
     See :func:`gpuscope.gates.compare.compare`; class `rules` go before the built-in ones.
     """
-    sides = [[run for path in side for run in _repetitions(path)] for side in (before, after)]
+    sides = [_all_repetitions(side) for side in (before, after)]
     traces = [
         [open_trace(path, rules, None, progress, use_cache=use_cache) for path in side]
         for side in sides
@@ -239,10 +242,36 @@ def compare(
     return comparing.compare(traces[0], traces[1], options, paths=paths)
 
 
+def by_rank(before: Sequence[Path], after: Sequence[Path]) -> list[tuple[list[Path], list[Path]]]:
+    """Return what to compare with what: runs of several ranks rank by rank, others as they are.
+
+    Raises
+    ------
+    UsageError
+        The runs have not equally many ranks.
+    """
+    sides = [[of_ranks([run]) for run in _all_repetitions(side)] for side in (before, after)]
+    counts = sorted({len(run) for side in sides for run in side})
+    if len(counts) > 1:
+        msg = (
+            f"the runs have {' and '.join(map(str, counts))} ranks: compare runs of equally many, "
+            "or name the folder of one rank on each side."
+        )
+        raise UsageError(msg)
+    before_of, after_of = ([list(rank) for rank in zip(*side, strict=True)] for side in sides)
+    return list(zip(before_of, after_of, strict=True))
+
+
+def _all_repetitions(side: Sequence[Path]) -> list[Path]:
+    return [run for path in side for run in _repetitions(path)]
+
+
 def _repetitions(path: Path) -> list[Path]:
     """Return the runs in a folder that is no run itself, else the run that `path` names."""
     path = history.find_run(path)
     if not path.is_dir() or any((path / name).exists() for name in RUN_TRACES):
+        return [path]
+    if of_ranks([path]) != [path]:
         return [path]
     return [run.path for run in history.runs_in(path)] or [path]
 
@@ -252,7 +281,6 @@ def asker(paths: Sequence[Path], *, attribute: str | None = None) -> Callable[..
 
     It takes what :func:`gpuscope.gates.asking.ask` takes after traces and options.
     """
-    paths = [history.find_run(path) for path in paths]
     traces = [open_trace(path) for path in paths]
     return functools.partial(ask, traces, _options(paths, traces), attribute=attribute)
 
@@ -265,7 +293,6 @@ def propose_budget(
     times: bool = False,
 ) -> str:
     """Return a budget that the good runs at `paths` meet: see :func:`gates.budget.propose`."""
-    paths = [history.find_run(path) for path in paths]
     traces = [open_trace(path, rules) for path in paths]
     options = [_options([path], [trace])[0] for path, trace in zip(paths, traces, strict=True)]
     return budget.propose(traces, options, attribute=attribute, times=times)
@@ -404,7 +431,7 @@ def ratio_limits(result: Mapping[str, Any]) -> RatioLimits:
 
 def run_limits(path: Path) -> RatioLimits:
     """Return the ratio limits of the run folder `path`; of anything else there are none."""
-    file = path / RUN_RESULT
+    file = history.find_run(path) / RUN_RESULT
     if not file.is_file():
         return {}
     try:
@@ -417,7 +444,7 @@ def run_limits(path: Path) -> RatioLimits:
 def run_perturbed(path: Path) -> Mapping[str, float]:
     """Return by how much the profiler changed the passes of the run folder `path`, if it did."""
     try:
-        record = json.loads((path / history.RECORD).read_text("utf-8"))
+        record = json.loads((history.find_run(path) / history.RECORD).read_text("utf-8"))
         return {name: float(change) for name, change in (record.get("perturbed") or {}).items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}

@@ -222,6 +222,8 @@ class Trace:
             asked = "*"
         if asked is not None and window is not None:
             raise UsageError("a window cuts the whole trace: leave out the range, or the window.")
+        for name, value in (("range", range), ("path", path), ("window", window)):
+            _check_text(name, value)
         bounds = None if window is None else api.parse_window(window, self.raw.origin_ns)
         options = Options(
             ranges=() if asked is None else (asked,),
@@ -256,6 +258,7 @@ class Trace:
         CannotJudgeError
             The trace has no GPU work, or no range of this name.
         """
+        _check_text("range", range)
         if not self.raw.operations:
             msg = f"{self.raw.path} holds no GPU work: there is nothing whose causes could be told."
             raise CannotJudgeError(msg)
@@ -288,6 +291,7 @@ class Trace:
         UsageError
             Both are named, or the operation is no whole number.
         """
+        _check_text("range", range)
         if range is not None and operation is not None:
             raise UsageError("name a range or an operation, not both.")
         if operation is not None and not isinstance(operation, int | np.integer):
@@ -314,6 +318,23 @@ class Trace:
     def _analysis(self, names: Sequence[str], options: Options) -> Analysis:
         options = dataclasses.replace(options, ratio_limits=self._limits)
         return api.analyze_together([self.raw], [options], chosen(ANALYZERS, names)).traces[0]
+
+
+def _check_text(name: str, value: object) -> None:
+    """Refuse what is no text where one is wanted.
+
+    Raises
+    ------
+    UsageError
+        It is none.
+    """
+    if value is None or isinstance(value, str):
+        return
+    how = {
+        "window": "write START:END in seconds from the first operation, such as '0.5:0.8'",
+        "path": "one path, or a glob such as 'step/*'",
+    }.get(name, "one name, or a glob such as 'step*'")
+    raise UsageError(f"{name} is a text, not {value!r}: {how}.")
 
 
 class Overlap:

@@ -114,7 +114,10 @@ class RangeStory:
     instances: int
     span_ns: int
     busy_ns: int
+    foreign_ns: int
+    """Time in the span in which only other work than the range's runs on the device."""
     idle_ns: int
+    """Time in the span in which nothing runs on the device."""
     drawn: int
     """The instance that the lanes show: that of median span."""
     drawn_window_ns: tuple[int, int]
@@ -203,6 +206,7 @@ def tell_range(case: Case, region: Region) -> RangeStory:
         instances=region.instances,
         span_ns=region.span_ns,
         busy_ns=region.busy_ns,
+        foreign_ns=region.foreign_ns,
         idle_ns=region.idle_ns,
         drawn=drawn,
         drawn_window_ns=window,

@@ -9,6 +9,7 @@ as one sentence and its exit code.
 from __future__ import annotations
 
 import argparse
+import codecs
 import errno
 import importlib
 import io
@@ -70,8 +71,10 @@ def _help() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default ``sys.argv[1:]``) and return the exit code."""
     argv = [*(sys.argv[1:] if argv is None else argv)]  # `list` is also a command here
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # names in a trace may not fit the terminal
+    codecs.register_error("gpuscope", _in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="gpuscope")
     if sys.stdout is None:
         sys.stdout = _Closed()
     try:
@@ -111,6 +114,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno == errno.ENOSPC:
             _drop_stdout()
         return 1
+
+
+_ASCII = {
+    **{"×": "x", "·": "|", "∩": "&", "µ": "u", "→": "->", "–": "-", "−": "-", "…": "...", "✓": "v"},
+    **{"█": "#", "▒": "%", "░": ".", "─": "-", "├": "|", "┤": "|", "│": "|", "└": "`"},
+}
+"""What gpuscope writes itself, for terminals and logs that cannot show it."""
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Replace what an output cannot encode: a codec's error handler."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    return "".join(_ASCII.get(char, "?") for char in lost), error.end
 
 
 class _Closed(io.TextIOBase):

@@ -330,12 +330,19 @@ def _repeat_table(spreads: Mapping[str, tuple[float, int, int, float]]) -> Table
     return table
 
 
+def machine_title(machine: Mapping[str, Any]) -> str:
+    """Name the GPU and its driver, as far as they are known."""
+    driver = machine.get("driver")
+    return (machine.get("gpu") or "no GPU") + (f", driver {driver}" if driver else "")
+
+
 def _all_table(results: Mapping[str, Mapping[str, Any]], verdicts: Mapping[str, str]) -> Table:
     from gpuscope.benchmarks import quantity_row
 
     machine: Mapping[str, Any] = next((each["machine"] for each in results.values()), {})
-    title = f"{machine.get('gpu', 'no GPU')}, driver {machine.get('driver')}"
-    table = _make_table(title, "quantity", "value", "limit", "reached", "limit from")
+    table = _make_table(
+        machine_title(machine), "quantity", "value", "limit", "reached", "limit from"
+    )
     for name, verdict in verdicts.items():
         table.add_row(f"[bold]{name}[/bold]: {verdict}", "", "", "", "")
         for quantity in results[name]["quantities"] if name in results else ():

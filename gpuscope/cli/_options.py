@@ -15,6 +15,8 @@ from gpuscope.progress import Progress, silent
 if TYPE_CHECKING:
     from rich.console import Console
 
+_UNBROKEN = 10_000
+"""Characters of a line in a pipe, more than any has."""
 _QUIET_S = 1.0
 """Work that is done by then needs no progress bar."""
 
@@ -88,7 +90,10 @@ def trace_path(text: str) -> Path:
 
 
 def stdout_console(**options: Any) -> Console:
-    """Return what writes tables to stdout, and leaves a reader that goes away to `main`."""
+    """Return what writes tables to stdout, and leaves a reader that goes away to `main`.
+
+    Into a file or a pipe lines are as long as they are, unless COLUMNS says how wide it is.
+    """
     import os
 
     from rich.console import Console
@@ -101,4 +106,6 @@ def stdout_console(**options: Any) -> Console:
     environment = {
         key: value for key, value in os.environ.items() if (key, value) != ("COLUMNS", "0")
     }
+    if not sys.stdout.isatty() and not environment.get("COLUMNS", "").isdecimal():
+        options.setdefault("width", _UNBROKEN)
     return Stdout(_environ=environment, **options)

@@ -9,6 +9,7 @@ For example:
   gpuscope compare before.sqlite after.sqlite --path 'train/step'
   gpuscope compare last~1 last --view --align 'train/step'    both timelines on one clock
 
+Runs of several ranks are compared rank by rank.
 Ranges are matched by path, operations by name and occurrence. Every figure is the median over the
 instances; its difference is given with a 95 % interval, and called noise where the spread of the
 instances explains it. Five instances on each side, better more, are needed for that. Exits with 0
@@ -34,6 +35,8 @@ from gpuscope.cli._options import (
 from gpuscope.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuscope.model.comparison import Comparison
     from gpuscope.progress import Progress
 
@@ -99,45 +102,52 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope.report import compare
 
     with progress_bar() as progress:
-        comparison = api.compare(
-            before,
-            after,
-            paths=args.path,
-            rules=user_rules(args.class_rules),
-            progress=progress,
-            use_cache=not args.no_cache,
-        )
+        compared = [
+            api.compare(
+                *sides,
+                paths=args.path,
+                rules=user_rules(args.class_rules),
+                progress=progress,
+                use_cache=not args.no_cache,
+            )
+            for sides in api.by_rank(before, after)
+        ]
     if args.json:
-        sys.stdout.write(codec.dumps(comparison))
+        sys.stdout.write(codec.dumps(compared[0] if len(compared) == 1 else compared))
     elif args.markdown:
-        sys.stdout.write(compare.to_markdown(comparison))
+        sys.stdout.write("\n".join(map(compare.to_markdown, compared)))
     else:
-        compare.render_comparison(comparison, stdout_console())
+        for comparison in compared:
+            compare.render_comparison(comparison, stdout_console())
     if args.view:
-        _view(args, comparison)
+        _view(args, compared)
     return 0
 
 
-def _view(args: argparse.Namespace, comparison: Comparison) -> None:
-    """Serve the page of the first run of each side until Ctrl-C."""
+def _view(args: argparse.Namespace, compared: Sequence[Comparison]) -> None:
+    """Serve the page of the first run of each side, all its ranks, until Ctrl-C."""
     from gpuscope import api
     from gpuscope.app import state
     from gpuscope.app.server import serve
     from gpuscope.figures.compare import align, labelled
 
-    paths = [Path(side[0]) for side in (comparison.before, comparison.after)]
-    at = args.align or comparison.first_changed
+    sides = [
+        (side, Path(paths[0]))
+        for comparison in compared
+        for side, paths in (("before", comparison.before), ("after", comparison.after))
+    ]
+    at = args.align or next((each.first_changed for each in compared if each.first_changed), None)
 
     def load(progress: Progress) -> state.Session:
         traces = [
             labelled(api.open_trace(path, progress=progress), side, api.shown_name(path))
-            for side, path in zip(("before", "after"), paths, strict=True)
+            for side, path in sides
         ]
         return state.Session(traces, progress=progress, alignment=align(traces, at))
 
     serve(
         load,
-        what=" and ".join(map(str, paths)),
+        what=" and ".join(str(path) for _, path in sides),
         host=args.host,
         port=args.port,
         browser=not args.no_browser,

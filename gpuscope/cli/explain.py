@@ -20,9 +20,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuscope.cli._options import clean, trace_path
 from gpuscope.errors import CannotJudgeError, UsageError
 
 if TYPE_CHECKING:
@@ -31,13 +31,22 @@ if TYPE_CHECKING:
 
 MOST_RANGES = 4
 """Ranges that are told where none is named."""
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s)")
-_UNIT_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|\u00b5s|\u03bcs|ms|s)")
+_UNIT_NS = {
+    "ns": 1,
+    "us": 1_000,
+    "\u00b5s": 1_000,  # the micro sign
+    "\u03bcs": 1_000,  # the Greek letter
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope explain`."""
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="trace, report or run folder")
+    parser.add_argument(
+        "trace", type=trace_path, metavar="TRACE", help="trace, report or run folder"
+    )
     parser.add_argument(
         "--range",
         action="append",
@@ -71,13 +80,27 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope.model import codec
     from gpuscope.report.story import story_text
 
-    trace = api.open_trace(api.find_export(args.trace))
-    if trace.operations is None or not len(trace.operations):
-        msg = f"{args.trace} holds no GPU work: record it with -t cuda."
-        raise CannotJudgeError(msg)
-    case = Case.of(trace, Options(ranges=tuple(args.range), attribute=args.attribute))
-    told = _ranges(case, args) if moment is None else _operation(case, args.op, *moment)
-    sys.stdout.write(codec.dumps(told) if args.json else story_text(told, trace.origin_ns))
+    paths = api.of_ranks([args.trace])
+    if moment is not None and len(paths) > 1:
+        msg = f"{args.trace} is a run of {len(paths)} ranks: name that of --op, such as {paths[0]}."
+        raise UsageError(msg)
+    options = Options(ranges=tuple(args.range), attribute=args.attribute)
+    told, texts = [], []
+    for trace in map(api.open_trace, paths):
+        if trace.operations is None or not len(trace.operations):
+            continue
+        case = Case.of(trace, options)
+        found = _ranges(case, args) if moment is None else _operation(case, args.op, *moment)
+        if found is not None:
+            told.append(found)
+            heading = f"{clean(trace.path)}\n\n" if len(paths) > 1 else ""
+            texts.append(heading + story_text(found, trace.origin_ns))
+    if not told:
+        raise CannotJudgeError(_nothing(args))
+    if args.json:
+        sys.stdout.write(codec.dumps(told[0] if len(paths) == 1 else told))
+    else:
+        sys.stdout.write("\n".join(texts))
     return 0
 
 
@@ -94,22 +117,36 @@ def _moment(text: str) -> tuple[int, bool]:
 
 def _operation(case: Case, asked: str, number: int, is_time: bool) -> Explanation:
     from gpuscope.story import Explanation, operation_at, tell_operation
+    from gpuscope.units import format_ns
 
     trace, count = case.trace, len(case.ops)
     found = operation_at(trace, trace.origin_ns + number) if is_time else number
+    if is_time and found is None:
+        msg = (
+            f"nothing ran {asked} after the first operation of {trace.path}, nor later: the last "
+            f"one ended after {format_ns(trace.duration_ns)}."
+        )
+        raise CannotJudgeError(msg)
     if found is None or found >= count:
         msg = f"there is no operation {asked} in {trace.path}: it has {count}, numbered from 0."
         raise CannotJudgeError(msg)
     return Explanation(trace.path, (tell_operation(case, found),), (), 0)
 
 
-def _ranges(case: Case, args: argparse.Namespace) -> Explanation:
+def _nothing(args: argparse.Namespace) -> str:
+    """Say that nothing of what was asked for is there."""
+    if args.range:
+        return f"no range {', '.join(args.range)} with GPU work is in {args.trace}."
+    return f"{args.trace} holds no GPU work: record it with -t cuda."
+
+
+def _ranges(case: Case, args: argparse.Namespace) -> Explanation | None:
+    """Return the story of the ranges, None where there is none of them."""
     from gpuscope.story import Explanation, tell_range
 
     regions = [r for r in case.levels[0] if r.name is not None or not args.range]
     if not regions:
-        msg = f"no range {', '.join(args.range)} with GPU work is in {args.trace}."
-        raise CannotJudgeError(msg)
+        return None
     if not args.range:
         regions.sort(key=lambda region: -region.span_ns)
     told = regions if args.range else regions[:MOST_RANGES]

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 from gpuscope.cli._options import add_cache_option, progress_bar, stdout_console, trace_path
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from gpuscope.model.trace import Trace
+    from gpuscope.progress import Progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,12 +38,29 @@ def run(args: argparse.Namespace) -> int:
     """Read the trace and describe it."""
     from gpuscope import api
     from gpuscope.model import codec
+
+    with progress_bar() as progress:
+        contents = [
+            _content(path, progress, use_cache=not args.no_cache)
+            for path in api.of_ranks([args.trace])
+        ]
+    if args.json:
+        sys.stdout.write(codec.dumps(contents[0] if len(contents) == 1 else contents))
+    else:
+        for content in contents:
+            _print(content, stdout_console(highlight=False, soft_wrap=True))
+    return 0
+
+
+def _content(path: Path, progress: Progress, *, use_cache: bool) -> dict[str, Any]:
+    """Return what the JSON says of a trace."""
+    from gpuscope import api
+    from gpuscope.model import codec
     from gpuscope.readers.nsys_sqlite import take_inventory
 
-    path = api.find_export(args.trace)
-    with progress_bar() as progress:
-        trace = api.open_trace(path, progress=progress, use_cache=not args.no_cache)
-    content = {
+    path = api.find_export(path)
+    trace = api.open_trace(path, progress=progress, use_cache=use_cache)
+    return {
         "schema_version": 1,
         "path": trace.path,
         "format": trace.format,
@@ -49,11 +69,6 @@ def run(args: argparse.Namespace) -> int:
         **codec.to_jsonable(take_inventory(path)),
         **_describe(trace),
     }
-    if args.json:
-        sys.stdout.write(codec.dumps(content))
-    else:
-        _print(content, stdout_console(highlight=False, soft_wrap=True))
-    return 0
 
 
 def _describe(trace: Trace) -> dict[str, Any]:

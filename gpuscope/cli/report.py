@@ -17,8 +17,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from gpuscope.cli._options import add_cache_option, progress_bar, say
-from gpuscope.errors import CannotJudgeError, UsageError
+from gpuscope.cli._options import add_cache_option, progress_bar, say, trace_path
+from gpuscope.errors import CannotJudgeError, OutputError, UsageError
 
 _OTHER = {"html": {".md", ".markdown"}, "md": {".html", ".htm"}}
 """Endings of names that belong to the other format."""
@@ -27,7 +27,7 @@ _OTHER = {"html": {".md", ".markdown"}, "md": {".html", ".htm"}}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope report`."""
     parser.add_argument(
-        "trace", nargs="+", type=Path, metavar="TRACE", help="trace, report or run folder"
+        "trace", nargs="+", type=trace_path, metavar="TRACE", help="trace, report or run folder"
     )
     parser.add_argument(
         "-o", "--out", type=Path, metavar="FILE", help="where to write (markdown: default stdout)"
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(msg)
     if args.out is not None and args.out.exists() and not args.force:
         msg = f"{args.out} exists: choose another name, or overwrite it with --force."
-        raise UsageError(msg)
+        raise OutputError(msg)
     if args.out is not None and args.out.suffix.lower() in _OTHER[args.format]:
         msg = f"{args.out} is no name for --format {args.format}: change one of the two."
         raise UsageError(msg)
@@ -68,7 +68,7 @@ def _markdown(args: argparse.Namespace) -> tuple[str, list[str]]:
 
     with progress_bar() as progress:
         analyses = api.analyze_files(
-            args.trace, api.Request(), progress, use_cache=not args.no_cache
+            api.of_ranks(args.trace), api.Request(), progress, use_cache=not args.no_cache
         )
     empty = [each.trace.path for each in analyses.traces if not each.trace.operations]
     return table.to_markdown(analyses.traces), empty
@@ -80,11 +80,11 @@ def _html(args: argparse.Namespace) -> tuple[str, list[str]]:
     from gpuscope.app import report
     from gpuscope.app.state import Session
 
+    paths = api.of_ranks(args.trace)
     with progress_bar() as progress:
         traces = [
-            api.open_trace(path, progress=progress, use_cache=not args.no_cache)
-            for path in args.trace
+            api.open_trace(path, progress=progress, use_cache=not args.no_cache) for path in paths
         ]
-        limits = [api.run_limits(path) for path in args.trace]
+        limits = [api.run_limits(path) for path in paths]
         empty = [trace.path for trace in traces if not trace.operations]
         return report.write(Session(traces, limits, progress)), empty

@@ -14,7 +14,7 @@ from gpuscope.model.gates import GateRow
 from gpuscope.model.trace import Trace
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Figures:
     """The figures of one range, or of the whole trace, on one device of a process.
 
@@ -29,6 +29,11 @@ class Figures:
     where: str
     """The same as the scope of a cause."""
     attribute: str | None
+
+    def __repr__(self) -> str:
+        """Name the scope and the traces, not all of their tables."""
+        scope = self.scope.removesuffix(": ") or "the whole trace"
+        return f"<Figures of {scope} in {', '.join(trace.path for trace in self.traces)}>"
 
     def hidden(self, a: str, *, by: str) -> float:
         """Return the share of the busy time of class `a` that lies under class `by`."""

@@ -49,7 +49,8 @@ _CLASS = re.compile(r"\d+>\d+|[A-Za-z]\w*")
 _NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _SMALLEST, _LARGEST = 1e-30, 1e30
 """Figures lie between; numbers beyond are slips, and would take long to work with."""
-_UNIT = re.compile(r"%|[A-Za-zµ]+(/s)?")
+_UNIT = re.compile(r"%|[A-Za-z\u00b5\u03bc]+(/s)?")
+"""Keyboards write a micro with the sign of its own or with the Greek letter."""
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
@@ -335,7 +336,7 @@ class _Parser:
         units = UNITS[figure.kind]
         self.skip()
         at = self.at
-        unit = self.take(_UNIT) or ""
+        unit = (self.take(_UNIT) or "").replace("\u03bc", "\u00b5")
         size = abs(float(number))
         if size > _LARGEST or (size < _SMALLEST and number.strip("-0.") != ""):
             raise self.fail("no figure is as large or as small as that", start)

@@ -120,6 +120,11 @@ class _Judged:
         )
         return self._run(options, ("ranges", *["schedule"] * schedule))
 
+    def everywhere(self, pattern: str, by_path: bool) -> bool:
+        """Return whether the range launched anything in any domain, asked for or not."""
+        options = dataclasses.replace(self.options, ranges=(pattern,), by_path=by_path, domains=())
+        return bool(self._run(options, ("ranges",)).ranges)
+
     def _findings(self, analyzer: str, pattern: str | None, by_path: bool) -> Analysis:
         """Run the analyzer with the ranges of a name, and what nests in them, as only ranges.
 
@@ -253,7 +258,11 @@ def _entries(
             )
             for each in analysis.devices
         ]
-        reason = "nothing ran on a GPU"
+        reason = (
+            "nothing ran on a GPU"
+            if trace.options.window_ns is None
+            else "no GPU work lies in the window (--window)"
+        )
     else:
         analysis = trace.ranges(name.pattern, name.by_path, instances, schedule)
         entries = [
@@ -269,7 +278,7 @@ def _entries(
             )
             for each in analysis.ranges
         ]
-        reason = _no_range(trace.trace, name)
+        reason = _no_range(trace, name)
     if analysis.abstained and not entries:
         reason = analysis.abstained[0].reason
     chosen = [entry for entry in entries if _selected(name, entry)]
@@ -297,12 +306,16 @@ def _named(entry: _Entry) -> str:
     return f"process {entry.process}{rank} on GPU {entry.device}"
 
 
-def _no_range(trace: Trace, name: ScopeName) -> str:
+def _no_range(judged: _Judged, name: ScopeName) -> str:
     """Say that no range of the name launched anything, or that there is none at all."""
+    trace, domains = judged.trace, judged.options.domains
     kind = "path" if name.by_path else "range"
     if trace.ranges is None:
         return "no NVTX ranges were recorded (record with -t nvtx)"
     assert name.pattern is not None
+    if domains and judged.everywhere(name.pattern, name.by_path):
+        listed = ", ".join(repr(domain) for domain in domains)
+        return f"the {kind} {name.pattern!r} is there, but not in the domain {listed} (--domain)"
     if not name.by_path and named_rows(trace.ranges, trace.strings, name.pattern).any():
         return (
             f"the range {name.pattern!r} launched no GPU work on its own thread; "

@@ -58,7 +58,13 @@ class RunFolder:
             raise _not_writable(path, error) from None
 
     def remove_if_empty(self) -> None:
-        """Remove the folder when nothing came to be in it, and ``runs`` with it."""
+        """Remove the folder when nothing came to be in it, and ``runs`` with it.
+
+        The empty folders of ranks that never started are nothing, too.
+        """
+        for inside in self.path.glob("rank*"):
+            with contextlib.suppress(OSError):
+                inside.rmdir()
         with contextlib.suppress(OSError):
             self.path.rmdir()
             if self.path.parent == DEFAULT_PARENT.absolute():

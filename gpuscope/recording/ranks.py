@@ -265,6 +265,8 @@ def launch(
             ),
         )
     words = _words(folder, task)
+    if not words:
+        (folder / _TASK).unlink(missing_ok=True)  # nobody took it: nothing of this run is left
     if ended.interrupted and not words:
         raise KeyboardInterrupt
     if len(words) < task.size and not ended.interrupted:

@@ -174,7 +174,7 @@ _NAMED = 3
 
 def abstentions(analysis: Analysis) -> list[str]:
     """Say which analyzers could not look, one sentence a reason."""
-    if not analysis.devices and analysis.abstained:
+    if not analysis.trace.operations and analysis.abstained:
         reason = min((gone.reason for gone in analysis.abstained), key=len)
         return [f"nothing could be measured: {reason}"]
     by_reason: dict[str, list[str]] = {}

@@ -82,9 +82,10 @@ def _signed(time_ns: int) -> str:
 
 def _range(story: RangeStory, origin_ns: int) -> Iterator[str]:
     name = printable(story.range, 60) if story.range is not None else "outside of all ranges"
+    foreign = f"only other work {format_ns(story.foreign_ns)}, " if story.foreign_ns else ""
     yield (
         f"{name}, device {story.device} of process {story.process}: {story.instances} ×, span "
-        f"{format_ns(story.span_ns)}, busy {format_ns(story.busy_ns)}, idle "
+        f"{format_ns(story.span_ns)}, busy {format_ns(story.busy_ns)}, {foreign}idle "
         f"{format_ns(story.idle_ns)}"
     )
     low, high = story.drawn_window_ns

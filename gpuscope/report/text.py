@@ -11,6 +11,7 @@ from gpuscope.model.result import (
     Finding,
     JudgedPeak,
     Judgement,
+    Messages,
     PairFigures,
     Scope,
 )
@@ -113,7 +114,7 @@ def _print_communication(entry: Communication, where: str, console: Console) -> 
         )
         if kind.transfer_ns is not None:
             about = "about " if entry.estimated else ""
-            late = ", ".join(f"{rank} {n}×" for rank, n in (kind.late or {}).items() if n)
+            late = _late(kind)
             _print_aside(
                 f"{about}{format_ns(kind.transfer_ns)} transfer, {format_ns(kind.wait_ns)} waiting"
                 + (f"; last to arrive: {escape(late)}" if late else ""),
@@ -122,6 +123,15 @@ def _print_communication(entry: Communication, where: str, console: Console) -> 
     more = len(entry.messages) - _KINDS
     if more > 0:
         _print_aside(f"{more} more kinds: --json lists them", console)
+
+
+def _late(kind: Messages) -> str:
+    """Say how many of the messages each rank kept waiting, and of how many nobody can tell."""
+    if kind.late is None:
+        return ""
+    named = [f"{rank} {count}×" for rank, count in kind.late.items() if count]
+    undecided = kind.count - sum(kind.late.values())
+    return ", ".join([*named, *([f"too close to tell {undecided}×"] if undecided else [])])
 
 
 def _notes(analysis: Analysis) -> list[str]:

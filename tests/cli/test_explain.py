@@ -73,7 +73,7 @@ def test_json_of_an_operation(capsys: pytest.CaptureFixture[str]) -> None:
         (["--op", "soon"], 2, "neither the number of an operation nor a time"),
         (["--op", "3", "--range", "default"], 2, "exclude each other"),
         (["--op", "72"], 5, "it has 72, numbered from 0"),
-        (["--op", "99s"], 5, "there is no operation 99s"),
+        (["--op", "99s"], 5, "nothing ran 99s after the first operation"),
         (["--range", "nothing"], 5, "no range nothing with GPU work"),
     ],
 )

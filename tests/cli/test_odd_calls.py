@@ -118,3 +118,30 @@ def test_a_closed_stdout_is_a_failure_that_says_so() -> None:
 def test_columns_of_0_are_no_width() -> None:
     assert shell("$G analyze $S", COLUMNS="0").stdout.count(b"\n") > 10
     assert shell("$G analyze $S", COLUMNS="200").stdout.count(b"\n") > 10
+
+
+def test_a_window_beside_the_trace_is_not_blamed_on_what_was_recorded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["analyze", STREAMS, "--window", "90:100"]) == 5
+    assert "nothing could be measured" not in capsys.readouterr().out
+
+
+def test_a_pipe_gets_whole_lines_and_ascii_alone_says_the_same() -> None:
+    whole = shell("$G analyze $S").stdout.decode()
+    narrow = shell("$G analyze $S", COLUMNS="60").stdout.decode()
+    assert max(map(len, whole.splitlines())) > 100
+    assert max(map(len, narrow.splitlines())) <= 60
+    plain = shell("$G analyze $S", PYTHONIOENCODING="ascii").stdout.decode("ascii")
+    assert "(whole trace) x1  span 84.1 ms | busy 61.4 ms" in plain
+    assert "h2d & kernel   75.0 % ###############....." in plain
+    assert "?" not in plain
+    told = shell("$G explain $S --op 5", PYTHONIOENCODING="ascii").stdout.decode("ascii")
+    assert "?" not in told
+
+
+def test_a_micro_is_one_with_either_letter() -> None:
+    assert main(["explain", STREAMS, "--op", "1500\u00b5s"]) == 0
+    assert main(["explain", STREAMS, "--op", "1500\u03bcs"]) == 0
+    for micro in "\u00b5\u03bc":
+        assert main(["verify", STREAMS, "--expect", f"span >= 1 {micro}s"]) == 0

@@ -21,7 +21,7 @@ def test_html_goes_to_the_file_that_is_named(
     assert main(["report", TRACE, "-o", str(out)]) == 0
     assert capsys.readouterr() == ("", f"Wrote {out}\n")
     assert out.read_text("utf-8").startswith("<!DOCTYPE html>")
-    assert main(["report", TRACE, "-o", str(out)]) == 2
+    assert main(["report", TRACE, "-o", str(out)]) == 1
     assert "--force" in capsys.readouterr().err
     assert main(["report", TRACE, "-o", str(out), "--force"]) == 0
 

@@ -276,3 +276,8 @@ def test_a_csv_line_has_every_key_of_all_runs() -> None:
     assert head == "n,valid,one_median_ns,one_p10_ns,one_p90_ns,a,b"
     assert first == "1,True,3000000,1,2,1.0,"
     assert second == "2,True,3000000,1,2,,"
+
+
+def test_a_machine_without_a_gpu_has_no_driver_to_name() -> None:
+    assert _many.machine_title({}) == "no GPU"
+    assert _many.machine_title({"gpu": "a GPU", "driver": "1.2"}) == "a GPU, driver 1.2"

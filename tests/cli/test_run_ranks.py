@@ -219,7 +219,7 @@ def test_a_launcher_that_starts_nothing_is_quoted(
     assert run(in_folder, "works") == 1
     err = capfd.readouterr().err
     assert "srun started no rank (exit code 1); it said: srun: error: no nodes left" in err
-    assert not (in_folder / "r" / "run.json").exists()
+    assert not (in_folder / "r").exists()
 
 
 @pytest.mark.parametrize(

@@ -218,3 +218,18 @@ def test_causes_of_what_is_not_there_are_no_answer(streams: Trace) -> None:
 def test_an_operation_is_named_by_its_row(streams: Trace, operation: Any) -> None:
     with pytest.raises(UsageError, match="give its row"):
         streams.explain(operation=operation)
+
+
+@pytest.mark.parametrize("name", ["range", "path", "window"])
+def test_what_is_no_text_is_refused_in_words(streams: Trace, name: str) -> None:
+    wrong: Any = {name: (0, 1)}
+    with pytest.raises(UsageError, match=f"{name} is a text, not"):
+        streams.overlap(**wrong)
+
+
+def test_a_list_of_ranges_is_refused_in_words(streams: Trace) -> None:
+    several: Any = ["streamed"]
+    with pytest.raises(UsageError, match="one name, or a glob"):
+        streams.causes(several)
+    with pytest.raises(UsageError, match="one name, or a glob"):
+        streams.explain(several)

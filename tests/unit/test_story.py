@@ -6,9 +6,18 @@ import dataclasses
 
 import pytest
 
+from gpuscope import api, samples
 from gpuscope.analysis import Options
 from gpuscope.cases import Case
-from gpuscope.story import MOST_BARS, Step, operation_at, tell_operation, tell_range
+from gpuscope.report.story import story_text
+from gpuscope.story import (
+    MOST_BARS,
+    Explanation,
+    Step,
+    operation_at,
+    tell_operation,
+    tell_range,
+)
 from tests.unit.analyzers.test_causes_program import CALL_NS, GAP_NS, MS, Program
 
 
@@ -135,3 +144,14 @@ def test_a_range() -> None:
     assert reasons == {("d2h", "stream"): 3, ("kernel", "host"): 6}
     # The first operations of the instances waited for nothing that belongs to the range.
     assert [worst.operation for worst in story.worst] == [4, 7, 2]
+
+
+def test_other_work_is_neither_the_ranges_own_nor_idle_time() -> None:
+    case = Case.of(api.open_trace(samples.path("nccl_one")), Options(ranges=("exchange",)))
+    (region,) = (each for each in case.levels[0] if each.name == "exchange")
+    story = tell_range(case, region)
+
+    assert story.foreign_ns > 17 * MS
+    assert story.span_ns == story.busy_ns + story.foreign_ns + story.idle_ns
+    text = story_text(Explanation("", (), (story,), 0), 0)
+    assert "busy 16.4 ms, only other work 17.3 ms, idle 3.48 ms" in text

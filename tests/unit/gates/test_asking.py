@@ -78,3 +78,9 @@ def test_several_devices_need_a_choice() -> None:
     both.expect("busy(kernel) <= 301 ns")
     with pytest.raises(AssertionError, match="GPU 1, one of 2"):
         both.expect("busy(kernel) <= 300 ns")
+
+
+def test_a_failing_test_shows_the_scope_not_the_tables() -> None:
+    path = samples.path("streams_run")
+    assert repr(api.asker([path])("streamed")) == f"<Figures of streamed in {path}>"
+    assert repr(api.asker([path])()) == f"<Figures of the whole trace in {path}>"

@@ -412,3 +412,18 @@ def test_causes_are_looked_for_in_the_frames_of_a_benchmark_too() -> None:
     framed = dataclasses.replace(trace, strings=names, ranges=outer)
 
     assert check('no default-stream in "gs:iter"', framed).met is False
+
+
+def test_what_a_filter_left_nothing_of_says_so() -> None:
+    options = Options(domains=("other",), window_ns=(10**12, 10**12 + 1))
+
+    def text(expectation: str) -> str:
+        (row,) = verify([steps()], [parse(expectation, CAUSES)], [options]).rows
+        assert row.met is None
+        return row.text
+
+    assert text("step: busy(kernel) > 0 ns") == (
+        "the range 'step' is there, but not in the domain 'other' (--domain)"
+    )
+    assert text("nothing: busy(kernel) > 0 ns") == "there is no range 'nothing' in the trace"
+    assert text("busy(kernel) > 0 ns") == "no GPU work lies in the window (--window)"
