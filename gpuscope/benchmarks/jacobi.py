@@ -43,72 +43,26 @@ from gpuscope.benchmarks._harness import (
     rate_bytes_per_s,
     say,
 )
+from gpuscope.benchmarks._harness.stencil import (
+    BYTES_AN_UPDATE,
+    PROOF_SIZE,
+    PROOF_STEPS,
+    Reference,
+    StencilKernels,
+    check_norm,
+    compare_rows,
+    reference_step,
+    whole_grid,
+)
 from gpuscope.errors import ProgramError, UsageError
 from gpuscope.units import NS_PER_S, format_ns
 
-BYTES_AN_UPDATE = 8
-"""A point is read once and written once, if all else comes from the caches."""
 _SIZE = 8192
 _SNAPSHOTS = 4
 _COVER_FACTOR = 1.25
 """By default the steps between two snapshots last this many times the copy."""
-_PROOF_SIZE = 256
-_PROOF_STEPS = 50
-_NORM_TOLERANCE = 1e-12
-"""Sums of 2¹⁶ doubles in another order differ by less; a lost point changes more."""
 _REPEATS = 10
-_BLOCK = 256
-_ROWS = 8
-"""Rows that a thread walks down, with the values above and at the point kept in registers."""
 _DEFAULTS = MappingProxyType({"size": None, "steps": None, "every": None})
-
-_SOURCE = r"""
-__device__ float start_value(unsigned long long position) {
-    return (float)((unsigned)((position * 2654435761ull) & 0xffffffffu) >> 8) * 5.9604645e-8f;
-}
-extern "C" __global__ void jacobi_start(float* grid, unsigned long long count) {
-    unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
-    if (i < count) grid[i] = start_value(i);
-}
-// One step on a grid of ny rows of nx points. Columns 0 and nx-1 are not written; row 0 lies below
-// row ny-1. The sum of the squared changes goes to *norm, which must be 0.
-extern "C" __global__ void jacobi_step(const float* __restrict__ from, float* __restrict__ to,
-                                       unsigned nx, unsigned ny, double* norm) {
-    unsigned x = blockIdx.x * blockDim.x + threadIdx.x;
-    unsigned first = blockIdx.y * ROWS;
-    unsigned last = min(first + ROWS, ny);
-    double sum = 0.0;
-    if (x >= 1 && x + 1 < nx) {
-        size_t row = (size_t)first * nx;
-        float above = from[(size_t)(first ? first - 1 : ny - 1) * nx + x];
-        float here = from[row + x];
-        for (unsigned y = first; y < last; ++y, row += nx) {
-            size_t next = y + 1 < ny ? row + nx : 0;
-            float below = from[next + x];
-            float mean = 0.25f * (((above + below) + from[row + x - 1]) + from[row + x + 1]);
-            to[row + x] = mean;
-            double change = (double)mean - (double)here;
-            sum += change * change;
-            above = here;
-            here = below;
-        }
-    }
-    for (int step = 16; step; step /= 2) sum += __shfl_down_sync(0xffffffffu, sum, step);
-    __shared__ double sums[32];
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) sum += sums[warp];
-        atomicAdd(norm, sum);
-    }
-}
-// Counts the points in which two grids differ, bit by bit.
-extern "C" __global__ void jacobi_compare(const unsigned* a, const unsigned* b,
-                                          unsigned long long count, unsigned long long* wrong) {
-    unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
-    if (i < count && a[i] != b[i]) atomicAdd(wrong, 1ull);
-}
-""".replace("ROWS", str(_ROWS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,46 +74,11 @@ class _Options:
     every: int | None
 
 
-class _Kernels:
-    """The kernels, compiled."""
-
-    def __init__(self, cp: Any) -> None:
-        self.cp = cp
-        module = cp.RawModule(code=_SOURCE)
-        names = ("jacobi_start", "jacobi_step", "jacobi_compare")
-        self._start, self._step, self._compare = (module.get_function(name) for name in names)
-
-    def start(self, grid: Any) -> None:
-        """Write the values that a grid begins with, which depend on the position alone."""
-        import numpy as np
-
-        blocks = -(-grid.size // _BLOCK)
-        self._start((blocks,), (_BLOCK,), (grid, np.uint64(grid.size)))
-
-    def step(self, source: Any, target: Any, norm: int, stream: Any) -> None:
-        """Issue one step from grid to grid; the sum goes to the device address `norm`."""
-        import numpy as np
-
-        ny, nx = source.shape
-        blocks = (-(-nx // _BLOCK), -(-ny // _ROWS))
-        with stream:
-            self._step(blocks, (_BLOCK,), (source, target, np.uint32(nx), np.uint32(ny), norm))
-
-    def differing(self, a: Any, b: Any) -> int:
-        """Return in how many points two grids on the device differ."""
-        import numpy as np
-
-        wrong = self.cp.zeros(1, np.uint64)
-        blocks = -(-a.size // _BLOCK)
-        self._compare((blocks,), (_BLOCK,), (a, b, np.uint64(a.size), wrong))
-        return int(wrong.get()[0])
-
-
 class _Grid:
     """Grids that take turns, the norms of a pass, a snapshot on the host, and the passes."""
 
     def __init__(
-        self, cp: Any, kernels: _Kernels, size: int, steps: int, every: int, *, pinned: bool
+        self, cp: Any, kernels: StencilKernels, size: int, steps: int, every: int, *, pinned: bool
     ) -> None:
         import numpy as np
 
@@ -167,6 +86,7 @@ class _Grid:
         self.kernels = kernels
         self.pinned = pinned
         self.steps, self.every = steps, every
+        self.region = whole_grid((size, size))
         self.now, self.other, self.spare = (cp.empty((size, size), np.float32) for _ in range(3))
         for grid in (self.now, self.other, self.spare):
             kernels.start(grid)  # all of them: no step writes the fixed columns
@@ -190,7 +110,7 @@ class _Grid:
     def _step(self, index: int) -> None:
         """Issue step `index` of a pass, from `now` to `other`, which then change places."""
         norm = self.norms.data.ptr + 8 * index
-        self.kernels.step(self.now, self.other, norm, self.compute)
+        self.kernels.step(self.now, self.other, self.region, norm, self.compute)
         self.now, self.other = self.other, self.now
         self.steps_done += 1
 
@@ -250,22 +170,8 @@ class _Check:
     """Repeats all steps one after the other, and compares."""
 
     def __init__(self, grid: _Grid) -> None:
-        cp = grid.cp
         self.grid = grid
-        self.kernels = grid.kernels
-        self.now, self.other = cp.empty_like(grid.now), cp.empty_like(grid.now)
-        for each in (self.now, self.other):
-            self.kernels.start(each)
-        self.norm = cp.zeros(1, "float64")
-        self.steps_done = 0
-
-    def _advance(self, steps: int) -> None:
-        null = self.grid.cp.cuda.Stream.null
-        while self.steps_done < steps:
-            self.norm.fill(0)
-            self.kernels.step(self.now, self.other, self.norm.data.ptr, null)
-            self.now, self.other = self.other, self.now
-            self.steps_done += 1
+        self.reference = Reference(grid.cp, grid.kernels, grid.now.shape)
 
     def __call__(self) -> None:
         """Compare the last snapshot, the grid and the last norm with the repeated steps.
@@ -275,44 +181,24 @@ class _Check:
         ProgramError
             They differ; the message begins with ``wrong data``.
         """
-        import numpy as np
-
-        grid, size = self.grid, self.now.size
-        self._advance(grid.snapshot_step)
+        grid, reference = self.grid, self.reference
+        reference.advance(grid.snapshot_step)
         # The copy of the snapshot back to the device has room in the grid written next.
-        self.other.set(grid.snapshot.reshape(self.now.shape))
-        wrong = {"the snapshot": self.kernels.differing(self.now, self.other)}
-        self.kernels.start(self.other)
-        self._advance(grid.steps_done)
-        wrong["the grid"] = self.kernels.differing(self.now, grid.now)
+        reference.other.set(grid.snapshot.reshape(reference.now.shape))
+        wrong = {"the snapshot": grid.kernels.differing(reference.now, reference.other)}
+        grid.kernels.start(reference.other)
+        reference.advance(grid.steps_done)
+        wrong["the grid"] = grid.kernels.differing(reference.now, grid.now)
         for name, count in wrong.items():
             if count:
                 raise ProgramError(
-                    f"{WRONG_DATA}: {count} of {size} points of {name} differ from what "
+                    f"{WRONG_DATA}: {count} of {grid.now.size} points of {name} differ from what "
                     f"{grid.steps_done} steps must leave. No figures are given."
                 )
-        if not np.isclose(grid.host_norms[-1], self.norm.get()[0], rtol=1e-9, atol=0):
-            raise ProgramError(
-                f"{WRONG_DATA}: the norm of the last step is {grid.host_norms[-1]!r}, and must be "
-                f"{self.norm.get()[0]!r}. No figures are given."
-            )
+        check_norm(float(grid.host_norms[-1]), reference.norm())
 
 
-def reference_step(grid: Any) -> tuple[Any, float]:
-    """Return the grid after one step, and the norm of the change: what the kernel must give.
-
-    In float32 and in the kernel's order of additions, so that every point agrees to the last bit.
-    """
-    import numpy as np
-
-    above, below = np.roll(grid, 1, axis=0), np.roll(grid, -1, axis=0)
-    after = grid.copy()
-    after[:, 1:-1] = np.float32(0.25) * (((above + below)[:, 1:-1] + grid[:, :-2]) + grid[:, 2:])
-    change = after.astype(np.float64) - grid.astype(np.float64)
-    return after, float(np.sum(change * change))
-
-
-def _prove(cp: Any, kernels: _Kernels) -> None:
+def _prove(cp: Any, kernels: StencilKernels) -> None:
     """Compare the kernel with NumPy on a small grid, every row, bit by bit, and every norm.
 
     Raises
@@ -320,22 +206,17 @@ def _prove(cp: Any, kernels: _Kernels) -> None:
     ProgramError
         They differ; the message begins with ``wrong data``.
     """
-    import numpy as np
-
-    grid = _Grid(cp, kernels, _PROOF_SIZE, _PROOF_STEPS, 10, pinned=True)
+    grid = _Grid(cp, kernels, PROOF_SIZE, PROOF_STEPS, 10, pinned=True)
     expected = grid.now.get()
     norms = []
-    for _ in range(_PROOF_STEPS):
+    for _ in range(PROOF_STEPS):
         expected, norm = reference_step(expected)
         norms.append(norm)
     grid.overlapped()
     cp.cuda.runtime.deviceSynchronize()
-    rows = np.flatnonzero((grid.now.get() != expected).any(axis=1))
-    if rows.size or not np.allclose(grid.host_norms, norms, rtol=_NORM_TOLERANCE, atol=0):
-        raise ProgramError(
-            f"{WRONG_DATA}: after {_PROOF_STEPS} steps {rows.size} of {_PROOF_SIZE} rows differ "
-            "from NumPy's, or the norms do. No figures are given."
-        )
+    compare_rows(grid.now.get(), expected, PROOF_STEPS)
+    for found, norm in zip(grid.host_norms.tolist(), norms, strict=True):
+        check_norm(found, norm)
 
 
 def _run(arguments: argparse.Namespace) -> Result:
@@ -375,7 +256,8 @@ def _stage_times(session: Session, grid: _Grid) -> tuple[int, int]:
 
     def steps() -> None:
         for _ in range(_REPEATS):
-            grid.kernels.step(grid.now, grid.other, grid.norms.data.ptr, grid.compute)
+            address = grid.norms.data.ptr
+            grid.kernels.step(grid.now, grid.other, grid.region, address, grid.compute)
 
     def copy() -> None:
         grid.copy_out(grid.now, grid.compute)
@@ -394,7 +276,7 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     """Calibrate, measure, and put the result together."""
     cp = session.cp
     notes: list[str] = []
-    kernels = _Kernels(cp)
+    kernels = StencilKernels(cp)
     say("comparing the kernel with NumPy")
     _prove(cp, kernels)
     size = _choose_size(session, options, notes)

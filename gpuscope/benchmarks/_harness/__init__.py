@@ -2,7 +2,8 @@
 
 ``pipeline``, ``sizing`` and ``stats`` are arithmetic and run anywhere; ``gpu``, ``ranks``,
 ``data``, ``machine``, ``links``, ``chunks`` and ``memory`` touch the GPU or MPI, and import their
-libraries only when used. Benchmarks import from here.
+libraries only when used. Benchmarks import from here; what the Jacobi ones share is in
+``decomposition``, ``halo`` and ``stencil``, and imported from there.
 """
 
 from gpuscope.benchmarks._harness.chunks import (
