@@ -1,11 +1,14 @@
 """Hold the CUPTI recorder against Nsight Systems: the same program under both, side by side.
 
     python scripts/compare_recorders.py answers streams streams:pageable graph training
-    python scripts/compare_recorders.py overhead
+    python scripts/compare_recorders.py answers --times 3 streams training
+    python scripts/compare_recorders.py overhead [none nsys cupti]
 
 `answers` compares operations (class, name, bytes, stream), calls, ranges, verdicts and overlap
 ratios; NAME:TWIN is a benchmark's variant, NAME alone a benchmark or a program of
-tests/gpu/programs. `overhead` times 100 000 small launches. Needs a GPU, CuPy, nvtx and nsys.
+tests/gpu/programs. With `--times` each is recorded so often by each recorder: the medians are
+compared, and held against how far the ratio moves under one recorder. `overhead` times 100 000
+small launches. Needs a GPU, CuPy, nvtx and nsys.
 """
 
 from __future__ import annotations
@@ -16,14 +19,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpuscope import api
 from gpuscope.analysis import Options
-from gpuscope.benchmarks import BENCHMARKS
+from gpuscope.benchmarks import BENCHMARKS, find_benchmark
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Analysis
 from gpuscope.model.trace import Trace
@@ -134,60 +138,108 @@ def pairs(analysis: Analysis) -> Iterator[tuple[str, float, str]]:
                 yield f"{one.name} {pair.a}|{pair.b}", pair.overlap_ratio, pair.verdict
 
 
-def answers(names: list[str]) -> None:
+@dataclass
+class Told:
+    """What one recorder said of a program, each time."""
+
+    counts: list[dict[str, Counter[Any]]] = field(default_factory=list)
+    ratios: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    verdicts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def add(self, trace: Trace, limits: dict[str, Any]) -> None:
+        """Take one recording in."""
+        self.counts.append(describe(trace))
+        for pair, ratio, verdict in pairs(api.analyze_trace(trace, Options(**limits))):
+            self.ratios[pair].append(ratio)
+            self.verdicts[pair].add(verdict)
+
+    def spread(self, pair: str) -> float:
+        """Return how far the ratio of a pair moved."""
+        return max(self.ratios[pair]) - min(self.ratios[pair])
+
+
+def prepare(name: str, root: Path) -> tuple[list[str], dict[str, Any]]:
+    """Return the command of a program, and what its overlap is held against.
+
+    A benchmark runs once beforehand, for its sizes and calibration; one whose data check must fail
+    writes no result, so the benchmark itself stands for it.
+    """
+    base, _, twin = name.partition(":")
+    if base not in {benchmark.name for benchmark in BENCHMARKS}:
+        return [sys.executable, "-m", f"tests.gpu.programs.{base}"], {}
+    words = [*SMALL.get(base, ()), "--reps", "3"]
+    of_twin = ["--twin", twin] if twin else []
+    has_result = not twin or not find_benchmark(base).twin(twin).wrong_data
+    plan = root / "plan.json"
+    argv = launch.benchmark_argv(base, [*words, *(of_twin if has_result else [])], plan)
+    subprocess.run(argv, check=True, capture_output=True)
+    command = launch.benchmark_argv(base, [*words, *of_twin], root / "traced.json", plan=plan)
+    return command, {"ratio_limits": api.ratio_limits(json.loads(plan.read_text()))}
+
+
+def answers(names: list[str], times: int) -> None:
     """Print the table of what both recorders say of the same programs."""
     tools = recorders()
-    print("| program | operations | equal | ranges | verdicts | largest difference of a ratio |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| program | operations | equal | ranges | verdicts | largest difference of a ratio | "
+        "spread of that pair under nsys, cupti |"
+    )
+    print("|---|---|---|---|---|---|---|")
     details = []
-    benchmarks = {benchmark.name for benchmark in BENCHMARKS}
     with tempfile.TemporaryDirectory() as root:
         for name in names:
-            base, _, twin = name.partition(":")
-            limits: dict[str, Any] = {}
-            if base in benchmarks:
-                words = [*SMALL.get(base, ()), "--reps", "3", *(["--twin", twin] if twin else [])]
-                plan = Path(root, "plan.json")
-                argv = launch.benchmark_argv(base, words, plan)
-                subprocess.run(argv, check=True, capture_output=True)
-                limits = {"ratio_limits": api.ratio_limits(json.loads(plan.read_text()))}
-                command = launch.benchmark_argv(base, words, Path(root, "traced.json"), plan=plan)
-            else:
-                command = [sys.executable, "-m", f"tests.gpu.programs.{base}"]
-            traces, found = {}, {}
-            for tool, which in tools.items():
-                path = record(which, command, Path(root, tool), Quiet())
-                traces[tool] = open_trace(path)
-                analysis = api.analyze_trace(traces[tool], Options(**limits))
-                found[tool] = {pair: (ratio, verdict) for pair, ratio, verdict in pairs(analysis)}
-            told = {tool: describe(trace) for tool, trace in traces.items()}
-            for what in told["nsys"]:
-                for row, sign in (("nsys", "-"), ("cupti", "+")):
-                    other = "cupti" if row == "nsys" else "nsys"
-                    extra = told[row][what] - told[other][what]
-                    details += [f"{name} {sign} {what}: {key} × {n}" for key, n in extra.items()]
-            shared = found["nsys"].keys() & found["cupti"].keys()
-            apart = max(
-                (abs(found["nsys"][one][0] - found["cupti"][one][0]) for one in shared), default=0.0
-            )
-            unlike = [one for one in shared if found["nsys"][one][1] != found["cupti"][one][1]]
-            details += [f"{name}: {one} {[found[t][one] for t in found]}" for one in unlike]
-            same = {what: told["nsys"][what] == told["cupti"][what] for what in told["nsys"]}
+            command, limits = prepare(name, Path(root))
+            told = {tool: Told() for tool in tools}
+            for _ in range(times):
+                for tool, which in tools.items():
+                    path = record(which, command, Path(root, tool), Quiet())
+                    told[tool].add(open_trace(path), limits)
+            nsys, cupti = told["nsys"], told["cupti"]
+            wanted = nsys.counts[0]
+            same = dict.fromkeys(wanted, True)
+            for row, what, counts in (
+                (row, what, found[what])
+                for row, each in told.items()
+                for found in each.counts
+                for what in found
+            ):
+                if counts != wanted[what]:
+                    same[what] = False
+                    for more, sign in ((counts - wanted[what], "+"), (wanted[what] - counts, "-")):
+                        details += [
+                            f"{name} {row} {sign} {what}: {key} × {n}" for key, n in more.items()
+                        ]
+            shared = nsys.ratios.keys() & cupti.ratios.keys()
+            unlike = [one for one in shared if nsys.verdicts[one] != cupti.verdicts[one]]
+            details += [
+                f"{name}: {one} {nsys.verdicts[one]} {cupti.verdicts[one]}" for one in unlike
+            ]
+            apart = {
+                one: abs(statistics.median(nsys.ratios[one]) - statistics.median(cupti.ratios[one]))
+                for one in shared
+            }
+            worst = max(sorted(apart), key=lambda one: apart[one], default=None)
             print(
-                f"| {name} | {told['nsys']['operations'].total()} | "
+                f"| {name} | {wanted['operations'].total()} | "
                 f"{'yes' if same['operations'] and same['launches'] else 'NO'} | "
                 f"{'yes' if same['ranges'] else 'NO'} | "
-                f"{len(shared) - len(unlike)} of {len(shared)} | {apart:.4f} |",
+                f"{len(shared) - len(unlike)} of {len(shared)} | "
+                + (
+                    "no pairs | |"
+                    if worst is None
+                    else f"{apart[worst]:.4f} ({worst}) | "
+                    f"{nsys.spread(worst):.4f}, {cupti.spread(worst):.4f} |"
+                ),
                 flush=True,
             )
     print("\n".join(details[:60]))
 
 
-def overhead() -> None:
-    """Print what a small launch takes without a recorder, and with each."""
+def overhead(names: list[str]) -> None:
+    """Print what a small launch takes without a recorder, and with each of `names`."""
     tools = recorders()
     command = [sys.executable, "-c", _LAUNCH]
-    took: dict[str, list[float]] = {"none": [], "nsys": [], "cupti": []}
+    took: dict[str, list[float]] = {name: [] for name in names}
     said: list[str] = []
     with tempfile.TemporaryDirectory() as root:
         for _ in range(3):
@@ -201,7 +253,7 @@ def overhead() -> None:
                 line = next(line for line in display.lines if line.startswith("TOOK"))
                 took[name] += [float(word) for word in line.split()[1:]]
                 said += [line for line in display.lines if "recorder's Python" in line]
-    base = statistics.median(took["none"])
+    base = statistics.median(took[names[0]])
     print(f"| recorder | time of {LAUNCHES} launches | a launch more |")
     print("|---|---|---|")
     for name, times in took.items():
@@ -218,11 +270,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("answers", "overhead"))
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--times", type=int, default=1)
     args = parser.parse_args()
     if args.what == "overhead":
-        overhead()
+        overhead(args.names or ["none", "nsys", "cupti"])
     else:
-        answers(args.names)
+        answers(args.names, args.times)
 
 
 if __name__ == "__main__":
