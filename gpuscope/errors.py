@@ -10,7 +10,7 @@
     ├── MissingError          3   a tool, a library, a GPU or a driver is missing
     │   └── ReportTooNewError 3   the report was written by a newer Nsight Systems
     ├── GateError             4   a gate failed, or a benchmark's expected verdict was not met
-    └── CannotJudgeError      5   what was asked for is not in the trace
+    └── CannotJudgeError      5   what was asked for is not in the trace, or times are void
 
 A message says what is wrong, where, and what to do about it, in one or two sentences.
 `gpuscope.cli.main` is the only place that turns these into exit codes.
@@ -63,6 +63,6 @@ class GateError(GpuscopeError):
 
 
 class CannotJudgeError(GpuscopeError):
-    """What was asked for cannot be judged from this trace (a range or table is absent)."""
+    """What was asked for cannot be judged: a range or table is absent, or the times are void."""
 
     exit_code = 5

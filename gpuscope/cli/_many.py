@@ -11,7 +11,14 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from gpuscope.cli._options import stdout_console
-from gpuscope.errors import INTERRUPTED, GateError, GpuscopeError, UsageError
+from gpuscope.cli._void import MARK, find_void
+from gpuscope.errors import (
+    INTERRUPTED,
+    CannotJudgeError,
+    GateError,
+    GpuscopeError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -101,6 +108,8 @@ def _sweep(
     _write_plot(folder.path / "sweep.html", option, rows)
     _show_series(args, folder, "sweep", lambda: _series_table(option, rows))
     display.say_wrote(folder.path)
+    if void := find_void({f"{option} {value}": result for value, result in rows}):
+        raise void
     return 0
 
 
@@ -136,6 +145,8 @@ def _repeat(
     spreads = _spreads([result for _, result in rows])
     _show_series(args, folder, "repeat", lambda: _repeat_table(spreads))
     display.say_wrote(folder.path)
+    if void := find_void({f"process {number}": result for number, result in rows}):
+        raise void
     far = [name for name, (_, _, _, ratio) in spreads.items() if ratio > REPEATABLE_RATIO]
     if far:
         raise GateError(
@@ -160,10 +171,7 @@ def _measure(
     argv = launch.benchmark_argv(benchmark.name, options, file, plan)
     done = launch.run_untraced(argv, display=display, timeout_s=args.timeout)
     launch.raise_if_failed(done, benchmark.name, args.timeout)
-    result = read_result(file)
-    if not result["valid"]:
-        display.say("these times are void: " + "; ".join(result["notes"]))
-    return result
+    return read_result(file)
 
 
 def _spreads(results: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, int, int, float]]:
@@ -219,6 +227,7 @@ def run_all(
     content = {
         "schema_version": 1,
         "verdicts": verdicts,
+        "valid": {name: result["valid"] for name, result in results.items()},
         "quantities": {name: result["quantities"] for name, result in results.items()},
         "machine": next((result["machine"] for result in results.values()), None),
     }
@@ -233,11 +242,13 @@ def run_all(
 
 def _verdict(outcome: Outcome) -> str:
     """Say in a word or two how a run among all came out."""
+    void = "" if outcome.untraced is None or outcome.untraced["valid"] else f", times {MARK}"
     if outcome.judgement is None:
-        return "failed" if outcome.failure else "not traced"
+        failed = outcome.failure is not None and outcome.exit_code != CannotJudgeError.exit_code
+        return f"{'failed' if failed else 'not traced'}{void}"
     rows = outcome.judgement.rows
     met = sum(row.met is True for row in rows)
-    return f"{met} of {len(rows)} as expected"
+    return f"{met} of {len(rows)} as expected{void}"
 
 
 # ── writing and showing ──────────────────────────────────────────────────────────────────────────
@@ -313,7 +324,7 @@ def _series_table(option: str, rows: Rows) -> Table:
         figures = result["figures"]
         shown = [figures.get(key) for key in ("speedup", "speedup_max", "kernel_copy_ratio")]
         table.add_row(
-            value,
+            value if result["valid"] else f"{value} ({MARK})",
             *(format_ns(result["passes"][name]["median_ns"]) for name in passes),
             *("–" if number is None else f"{number:.2f}" for number in shown),
         )

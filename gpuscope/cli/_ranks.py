@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscope.cli._options import stdout_console
+from gpuscope.cli._void import find_void
 from gpuscope.errors import (
     INTERRUPTED,
     CannotJudgeError,
@@ -179,8 +180,6 @@ class _Session:
                 return self._caught(words)
             _raise_failure(self.job, self.args, words)
             self.untraced = read_result(self._folders()[0].untraced)
-            if not self.untraced["valid"]:
-                self.display.say("the times are void: " + "; ".join(self.untraced["notes"]))
         analyses = judgement = None
         failure: GpuscopeError | None = None
         stopped_by_user = False
@@ -190,6 +189,8 @@ class _Session:
             analyses = self._analyze(words)
             judgement = self._judge(analyses)
             failure = self._failure(words, analyses, judgement)
+        if self.untraced is not None:
+            failure = failure or find_void({self.job.name: self.untraced})
         code = INTERRUPTED if stopped_by_user else failure.exit_code if failure else 0
         self._report(words, analyses, judgement, code)
         if failure is not None and not stopped_by_user:

@@ -20,7 +20,8 @@ For example:
 The options below work before and after NAME; all others after NAME are the benchmark's
 (`gpuscope run NAME --help`). The run's folder holds run.json, analysis.json, the report and its
 SQLite export. Exits with 4 when a benchmark does not show what it must, with 5 when the trace
-cannot tell, with 1 when the program fails, with 130 after Ctrl-C: what was recorded is kept.
+cannot tell or the times are void, with 1 when the program fails, with 130 after Ctrl-C: what was
+recorded is kept.
 """
 
 from __future__ import annotations
@@ -397,13 +398,14 @@ def _record(
         outcome.traced = read_result(folder.traced)
     _say_what_ended(outcome.recording, request, display)
     _analyze(request, recorder, folder, outcome, display)
-    outcome.failure = _failure(request, outcome, folder)
+    outcome.failure = _failure(request, outcome, folder) or outcome.failure
     return outcome
 
 
 def _time(request: _Request, folder: RunFolder, display: Display, outcome: _Outcome) -> None:
     """Run the benchmark untraced. A twin that must be caught may end here."""
     from gpuscope.benchmarks import WRONG_DATA
+    from gpuscope.cli._void import find_void
     from gpuscope.recording import launch
     from gpuscope.recording.folder import read_result
 
@@ -422,8 +424,7 @@ def _time(request: _Request, folder: RunFolder, display: Display, outcome: _Outc
         raise GateError(msg)
     outcome.table = done.table
     outcome.untraced = read_result(folder.untraced)
-    if not outcome.untraced["valid"]:
-        display.say("the times are void: " + "; ".join(outcome.untraced["notes"]))
+    outcome.failure = find_void({request.name: outcome.untraced})
 
 
 def _trace(request: _Request, recorder: Recorder, folder: RunFolder, display: Display) -> Recording:

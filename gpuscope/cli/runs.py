@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscope.cli._options import stdout_console
+from gpuscope.errors import CannotJudgeError
 
 if TYPE_CHECKING:
     from gpuscope.recording.history import PastRun
@@ -83,6 +84,8 @@ def _outcome(record: Any, code: Any) -> str:
         return "caught"
     if code == 0 and record.get("expected"):
         return "as expected"
+    if code == CannotJudgeError.exit_code and not (record.get("untraced") or {}).get("valid", True):
+        return "times void"
     return OUTCOMES.get(code, f"exit code {code}")
 
 

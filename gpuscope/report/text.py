@@ -288,7 +288,8 @@ def _render_speed(result: Mapping[str, Any], analysis: Analysis, console: Consol
     passes = result.get("passes") or {}
     if not passes:
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="untraced", title_justify="left")
+    title = "untraced" if result["valid"] else "[bold red]untraced: VOID, not to be used[/bold red]"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     table.add_column("pass", no_wrap=True)
     for name in ("median", "p10-p90", "speed-up", "measured on the trace", "reached"):
         table.add_column(name, justify="right")

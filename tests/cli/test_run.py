@@ -165,6 +165,23 @@ def test_an_expectation_that_is_not_met(
     assert json.loads((only_run(in_folder) / "run.json").read_text())["exit_code"] == 4
 
 
+def test_void_times_end_the_run_but_no_verdict_is_lost(
+    benchmark: Callable[..., None], in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    benchmark(result() | {"valid": False, "notes": ["the SM clock drifted"]})
+
+    assert main(["run", "--nsys", "streams"]) == 5
+    out, err = capfd.readouterr()
+    assert "untraced: VOID, not to be used" in out
+    assert "NOT MET" not in out
+    assert "the times of streams are void and must not be used: the SM clock drifted." in err
+    assert json.loads((only_run(in_folder) / "run.json").read_text())["exit_code"] == 5
+
+    benchmark(result("serialized") | {"valid": False, "notes": ["the SM clock drifted"]})
+    assert main(["run", "--nsys", "streams", "--out", "worse"]) == 4  # the verdict comes first
+    assert "untraced: VOID, not to be used" in capfd.readouterr().out
+
+
 def test_an_expectation_that_cannot_be_judged(benchmark: Callable[..., None]) -> None:
     content = result()
     content["expected"] = [{**content["expected"][0], "range": "absent"}]

@@ -45,7 +45,7 @@ result = {{
     "quantities": [{{"name": f"rate of {{name}}", "value": 50e9, "unit": "bytes/s",
                      "limit": 62.5e9, "limit_source": "the link"}}],
     "expected": [], "machine": {{"gpu": "a GPU", "driver": "1.2"}}, "notes": [],
-    "valid": ratio != 99,
+    "valid": ratio != 99 and name != {drifting!r},
 }}
 if not result["valid"]:
     result["notes"] = ["the clock drifted"]
@@ -59,12 +59,14 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     """Stand a script in for `python -m gpuscope.benchmarks`."""
     monkeypatch.chdir(tmp_path)
 
-    def make(failing: str = "", slowdowns: Sequence[float] = (1,) * 20) -> None:
+    def make(failing: str = "", drifting: str = "", slowdowns: Sequence[float] = (1,) * 20) -> None:
         log = tmp_path / "log"
         log.write_text("0")
         script = tmp_path / "benchmark.py"
         script.write_text(
-            STAND_IN.format(log=str(log), failing=failing, slowdowns=tuple(slowdowns))
+            STAND_IN.format(
+                log=str(log), failing=failing, drifting=drifting, slowdowns=tuple(slowdowns)
+            )
         )
 
         def argv(
@@ -114,9 +116,39 @@ def test_a_sweep_is_a_table_a_csv_and_a_plot(capfd: pytest.CaptureFixture[str]) 
 
 @pytest.mark.usefixtures("stand_in")
 def test_times_that_are_void_are_said_and_marked(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "streams", "--sweep", "kernel-ratio=1,99"]) == 0
-    assert "void: the clock drifted" in capfd.readouterr().err
+    assert main(["run", "streams", "--sweep", "kernel-ratio=1,99"]) == 5
+    out, err = capfd.readouterr()
+    assert "the times of kernel-ratio 99 are void and must not be used: the clock drifted." in err
+    assert "99 (void)" in out
+    assert "1 (void)" not in out
     assert [row["valid"] for row in rows_of(folder() / "sweep.csv")] == ["True", "False"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["streams", "--repeat", "2", "--kernel-ratio", "99"], "process 1, process 2 are void"),
+        (["streams", "--untraced", "--kernel-ratio", "99"], "the times of streams are void"),
+    ],
+)
+@pytest.mark.usefixtures("stand_in")
+def test_times_that_are_void_end_the_command(
+    words: list[str], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *words]) == 5
+    assert said in capfd.readouterr().err
+
+
+def test_the_table_of_all_tells_which_times_are_void(
+    stand_in: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(drifting="hyperq")
+    assert main(["run", "--untraced", "--all"]) == 5
+    out, err = capfd.readouterr()
+    assert "hyperq: not traced, times void" in out
+    assert "the times of hyperq are void" in err
+    content = json.loads((folder() / "all.json").read_text())
+    assert [name for name, valid in content["valid"].items() if not valid] == ["hyperq"]
 
 
 @pytest.mark.usefixtures("stand_in")

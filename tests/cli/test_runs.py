@@ -70,6 +70,15 @@ def test_list(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "interrupted" in out
 
 
+def test_times_that_are_void_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for minute, valid in enumerate((False, True)):
+        record(tmp_path, str(valid), minute, exit_code=5, untraced={"passes": {}, "valid": valid})
+
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["outcome"] for row in rows] == ["times void", "cannot judge"]
+
+
 def test_json(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", str(parent), "--json"]) == 0
 

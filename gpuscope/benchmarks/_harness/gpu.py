@@ -289,13 +289,14 @@ class Session:
         not void because the clock rose.
         """
         faults = self._of_all([] if cold else measured.readings.faults())
-        remarks = (*notes, *faults, *self._of_all(measured.readings.notes()))
+        remarks = (*notes, *self._of_all(measured.readings.notes()))
         machine = describe(self.cp, self.device, self._gpu, self._numa, measured.readings)
         machine |= self.team.describe()
         name = f"{self._benchmark}, twin {twin}" if twin else self._benchmark
         count = f"{self.team.size} × " if self.team.size > 1 else ""
         table = [
             f"{name}, on {count}{machine['gpu']}: {title}",
+            *(f"VOID, times not to be used: {fault}" for fault in faults),
             *pass_table(measured.passes),
             *quantity_table(quantities),
             *lines,
@@ -315,7 +316,7 @@ class Session:
             quantities=tuple(quantities),
             expected=tuple(expected),
             machine=machine,
-            notes=remarks,
+            notes=(*faults, *remarks),
             valid=not faults,
             table="" if self.team.rank else "\n".join(table),
         )

@@ -154,7 +154,9 @@ def test_the_result_holds_what_was_measured_and_whether_it_is_void(
     assert found.valid is False
     assert found.table.splitlines()[0] == "streams, twin t, on a GPU: small"
     assert "50.0 %" in found.table
-    assert "note: a note\nnote: the SM clock drifted" in found.table
+    assert found.table.splitlines()[1].startswith("VOID, times not to be used: the SM clock drift")
+    assert found.table.splitlines()[-1] == "note: a note"
+    assert [note[:12] for note in found.notes] == ["the SM clock", "a note"]
     assert session.conclude(replace(measured, readings=drifting), **parts, cold=True).valid
 
 
