@@ -13,7 +13,7 @@ import numpy as np
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.intervals import Cover, Int64, number_rows, sum_by, union
 from gpuscope.model.classes import CODE
-from gpuscope.model.exchange import Exchange
+from gpuscope.model.exchange import UNKNOWN, Exchange
 from gpuscope.model.result import Communication, Message, Messages, Result
 from gpuscope.model.tables import Operations
 from gpuscope.model.trace import Trace
@@ -86,12 +86,11 @@ class _Table:
         self._moving_exposed = end - begins - moving
 
     def kinds(self) -> tuple[Messages, ...]:
-        """Return the sums over messages of equal kernel, operation, bytes and peer."""
+        """Return the sums over messages of equal communicator, kernel, operation, bytes, peer."""
         rows, exchange = self._rows, self._exchange
-        columns = [
-            column[rows].astype(np.int64)
-            for column in (self._ops.name, exchange.calls, exchange.size_bytes, exchange.peer)
-        ]
+        communicators, of_row = np.unique(exchange.communicator[rows], return_inverse=True)
+        named = (exchange.calls, exchange.size_bytes, exchange.peer)
+        columns = [of_row, *(column[rows].astype(np.int64) for column in (self._ops.name, *named))]
         kind, first = number_rows(columns)
         count = len(first)
         amounts = (self._work, self._exposed, self._transfer, self._moving_exposed, self._known)
@@ -104,12 +103,13 @@ class _Table:
             np.add.at(late, (kind[delayed], exchange.late[rows[delayed]]), 1)
         counts = np.bincount(kind, minlength=count).tolist()
         found = []
-        for at, (name, call, size, peer) in enumerate(
+        for at, (communicator, name, call, size, peer) in enumerate(
             np.stack([column[first] for column in columns], axis=1).tolist()
         ):
             told = known[at] == counts[at]
             found.append(
                 Messages(
+                    communicator=_hexadecimal(int(communicators[communicator])),
                     kernel=self._trace.strings[name],
                     operation=self._operation(call),
                     size_bytes=_or_none(size),
@@ -141,7 +141,7 @@ class _Table:
         row, exchange = int(self._rows[at]), self._exchange
         known, transfer = bool(self._known[at]), int(self._transfer[at])
         late: dict[str, Any] = {"late": None, "late_ns": None}
-        if exchange.ranks:
+        if exchange.ranks and known:
             last = int(exchange.late[row])
             late = {
                 "late": exchange.ranks[last] if last >= 0 else None,
@@ -149,6 +149,7 @@ class _Table:
             }
         return Message(
             index=int(index[row]),
+            communicator=_hexadecimal(int(exchange.communicator[row])),
             kernel=self._trace.strings[int(self._ops.name[row])],
             operation=self._operation(int(exchange.calls[row])),
             size_bytes=_or_none(int(exchange.size_bytes[row])),
@@ -162,6 +163,11 @@ class _Table:
 
     def _operation(self, call: int) -> str | None:
         return self._exchange.call_texts[call] if call >= 0 else None
+
+
+def _hexadecimal(communicator: int) -> str | None:
+    """Write a communicator as NCCL's own log does; None where it is not known."""
+    return None if communicator == UNKNOWN else f"{communicator & (1 << 64) - 1:016x}"
 
 
 def _or_none(value: int) -> int | None:

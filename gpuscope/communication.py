@@ -1,12 +1,16 @@
-"""Communication over the ranks of one run: which operations belong together, and who waited.
+"""Communication over the ranks of one run: who waited for whom, and how long data moved.
 
 A communication kernel spins until its peers arrive, so its duration is not its own. Of the kernels
-that form one collective or one exchange, the one that arrived last waited least: the shortest
-duration over the ranks is the time that the data took, and the rest of each duration is waiting,
-which comes first: ::
+of one collective, or of one exchange of all with all, the one that arrived last waited least: the
+shortest duration over the ranks is the time that the data took, and the rest of each duration is
+waiting, which comes first: ::
 
     rank 0   ├──── wait ────┤─ transfer ─┤
     rank 1                  ├─ transfer ─┤
+
+In an exchange where ranks have other partners than their partners, as in a row of neighbours, the
+kernels do not end together: there a kernel waited until the last of its partners had started, by
+the clocks that all the others bring together.
 
 A rank is a device of a process, in one report or in several. Without other ranks the transfer is
 estimated: the shortest of the kernels of equal operation and bytes, if NCCL's payloads give both.
@@ -14,33 +18,25 @@ estimated: the shortest of the kernels of equal operation and bytes, if NCCL's p
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscope.intervals import number_rows
+from gpuscope.matching import REASONS, Kernels, Matches, match
 from gpuscope.model.classes import CODE
-from gpuscope.model.exchange import Clock, Exchange
-from gpuscope.model.tables import ApiCalls, Operations, Ranges
+from gpuscope.model.exchange import UNKNOWN, Clock, Exchange
+from gpuscope.model.tables import Operations
 from gpuscope.model.trace import Trace
+from gpuscope.nccl import Asked, asked_for
 
-Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
-
-UNKNOWN = -1
-"""Transfer time of an operation for which it is not known."""
-_NCCL_CALL = re.compile(r"p?nccl[A-Z]\w*")
-"""Names that NCCL gives its ranges; a program's own are called otherwise."""
-GROUP_START = "ncclGroupStart"
-GROUP_END = "ncclGroupEnd"
 
 _TWICE = "two of the traces are of the same rank: name each rank once"
 _ALONE = "there is one rank only"
 _NOT_TOGETHER = "the reports have no moment in common, or no time of day to tell"
-_DIFFERENT = "the ranks' communication kernels differ in number or in name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +51,25 @@ class _Rank:
 def exchanges(traces: Sequence[Trace]) -> list[Exchange | None]:
     """Return, a trace, what is known of its communication kernels; None where it has none.
 
-    The ranks are taken for those of one run if they overlap in time and their communication
-    kernels, in the order of their launches, are equally many and named alike: the k-th of each then
-    belong together.
+    The ranks are taken for those of one run if they overlap in time. Kernels that do not fit
+    together stay unmatched, and the reason says why.
     """
     ranks = [
         _Rank(number, device, rows)
         for number, trace in enumerate(traces)
         for device, rows in _communication(trace).items()
     ]
-    reason = _mismatch(traces, ranks)
-    found: list[Exchange | None] = []
-    for number, trace in enumerate(traces):
+    asked = {
+        number: asked_for(traces[number], _rows_of(ranks, number))
+        for number in sorted({rank.trace for rank in ranks})
+    }
+    reason = _mismatch([traces[number] for number in asked], ranks)
+    found: list[Exchange | None] = [None] * len(traces)
+    for number, each in asked.items():
         mine = [rank for rank in ranks if rank.trace == number]
-        found.append(_described(trace, mine, reason) if mine else None)
+        found[number] = _described(traces[number], mine, each, reason)
     if reason is None:
-        _match(traces, ranks, found)
+        _match(traces, ranks, asked, found)
     return found
 
 
@@ -101,26 +100,18 @@ def _communication(trace: Trace) -> dict[int, Int64]:
     }
 
 
+def _rows_of(ranks: Sequence[_Rank], trace: int) -> Int64:
+    """Return the communication kernels of a trace, a rank after the other."""
+    return np.concatenate([rank.rows for rank in ranks if rank.trace == trace])
+
+
 def _mismatch(traces: Sequence[Trace], ranks: Sequence[_Rank]) -> str | None:
-    """Say why the ranks cannot be matched, or return None."""
+    """Say why the ranks are not those of one run, or return None."""
     if len(ranks) < 2:
         return _ALONE
-    if not _same_time([traces[number] for number in sorted({rank.trace for rank in ranks})]):
+    if not _same_time(traces):
         return _NOT_TOGETHER
-    if _seen_twice([traces[number] for number in sorted({rank.trace for rank in ranks})]):
-        return _TWICE
-    numbers: dict[str, int] = {}
-    first: Int64 | None = None
-    for rank in ranks:
-        trace = traces[rank.trace]
-        used, at = np.unique(_operations(trace).name[rank.rows], return_inverse=True)
-        texts = [trace.strings[name] for name in used.tolist()]
-        names = np.array([numbers.setdefault(text, len(numbers)) for text in texts])[at]
-        if first is None:
-            first = names
-        elif not np.array_equal(first, names):
-            return _DIFFERENT
-    return None
+    return _TWICE if _seen_twice(traces) else None
 
 
 def _seen_twice(traces: Sequence[Trace]) -> bool:
@@ -153,18 +144,21 @@ def _same_time(traces: Sequence[Trace]) -> bool:
     return max(start for start, _ in spans) < min(end for _, end in spans)
 
 
-def _described(trace: Trace, ranks: Sequence[_Rank], reason: str | None) -> Exchange:
+def _described(trace: Trace, ranks: Sequence[_Rank], asked: Asked, reason: str | None) -> Exchange:
     """Return what one trace alone says of its communication kernels."""
     ops = _operations(trace)
     rows = np.concatenate([rank.rows for rank in ranks])
-    texts, *columns = _asked_for(trace, rows)
-    calls, size, peer = (_of_all(ops, rows, column) for column in columns)
+    calls, size, peer, communicator = (
+        _of_all(ops, rows, column)
+        for column in (asked.calls, asked.size_bytes, asked.peer, asked.communicator)
+    )
     nothing: Int64 = np.broadcast_to(np.int64(UNKNOWN), len(ops))
     return Exchange(
         calls=calls.astype(np.int32),
-        call_texts=texts,
+        call_texts=asked.texts,
         size_bytes=size,
         peer=peer.astype(np.int32),
+        communicator=communicator,
         transfer_ns=_estimates(trace, ranks, calls, size),
         estimated=True,
         late=np.broadcast_to(np.int32(UNKNOWN), len(ops)),
@@ -199,41 +193,150 @@ def _estimates(trace: Trace, ranks: Sequence[_Rank], calls: Int64, size: Int64) 
     return shortest
 
 
-def _match(traces: Sequence[Trace], ranks: Sequence[_Rank], found: list[Exchange | None]) -> None:
+def _match(
+    traces: Sequence[Trace],
+    ranks: Sequence[_Rank],
+    asked: Mapping[int, Asked],
+    found: list[Exchange | None],
+) -> None:
     """Replace the estimates by what the ranks together tell."""
-    ends = np.stack([_operations(traces[rank.trace]).end_ns[rank.rows] for rank in ranks])
-    starts = np.stack([_operations(traces[rank.trace]).start_ns[rank.rows] for rank in ranks])
-    durations = ends - starts
-    shortest, longest = durations.min(axis=0), durations.max(axis=0)
-    last = durations.argmin(axis=0)
     labels, numbers = _labels(traces, ranks), _numbers(traces, ranks)
-    ends += np.array([[traces[rank.trace].start_utc_ns or 0] for rank in ranks])
+    kernels = _kernels(traces, ranks, asked)
+    order = sorted(range(len(ranks)), key=lambda rank: (numbers[rank], rank))
+    matches = match(kernels, order)
+    times = [_operations(traces[rank.trace]).take(rank.rows) for rank in ranks]
+    start = np.concatenate([ops.start_ns for ops in times])
+    end = np.concatenate([ops.end_ns for ops in times])
+    utc = np.array([traces[rank.trace].start_utc_ns or 0 for rank in ranks])
+    clocks = _clocks(kernels.rank, matches.group, end + utc[kernels.rank])
+    # The devices of a trace have one clock: that of the first is moved, and the others with it.
+    leader = [next(at for at, one in enumerate(ranks) if one.trace == rank.trace) for rank in ranks]
+    offsets = [clocks[at].offset_ns if at in clocks else 0 for at in leader]
+    shift = utc + np.array(offsets, np.int64)
+    transfer, late, late_ns = _waits(kernels.rank, matches, start, end, shift)
     for number, exchange in enumerate(found):
+        mine = np.array([rank.trace == number for rank in ranks])[kernels.rank]
         if exchange is None:
             continue
-        transfer, late, late_ns = (np.full_like(exchange.transfer_ns, UNKNOWN) for _ in range(3))
-        clocks = {}
-        for place, rank in enumerate(ranks):
-            if rank.trace != number:
-                continue
-            transfer[rank.rows] = shortest
-            late[rank.rows] = np.where(longest > shortest, last, UNKNOWN)
-            late_ns[rank.rows] = longest - shortest
-            clocks[rank.device] = _clock(ends[0], ends[place])
-        found[number] = Exchange(
-            calls=exchange.calls,
-            call_texts=exchange.call_texts,
-            size_bytes=exchange.size_bytes,
-            peer=exchange.peer,
-            transfer_ns=transfer,
+        unmatched = matches.reason[mine & ~matches.matched]
+        reason = None
+        if len(unmatched):
+            reason = REASONS[int(np.bincount(unmatched).argmax())]
+            if len(unmatched) < int(mine.sum()):
+                reason = f"{len(unmatched)} of {int(mine.sum())} kernels stay unmatched: {reason}"
+        if len(unmatched) == int(mine.sum()):
+            found[number] = replace(exchange, reason=reason)
+            continue
+        rows = _rows_of(ranks, number)
+        spread = {}
+        for name, values in (("transfer_ns", transfer), ("late", late), ("late_ns", late_ns)):
+            spread[name] = np.full(len(exchange.transfer_ns), UNKNOWN, np.int64)
+            spread[name][rows] = values[mine]
+        found[number] = replace(
+            exchange,
+            transfer_ns=spread["transfer_ns"],
             estimated=False,
-            late=late.astype(np.int32),
-            late_ns=late_ns,
+            late=spread["late"].astype(np.int32),
+            late_ns=spread["late_ns"],
             ranks=labels,
             rank_numbers=numbers,
-            clocks=clocks,
-            reason=None,
+            clocks={
+                rank.device: clocks[place]
+                for place, rank in enumerate(ranks)
+                if rank.trace == number and place in clocks
+            },
+            reason=reason,
         )
+
+
+def _kernels(
+    traces: Sequence[Trace], ranks: Sequence[_Rank], asked: Mapping[int, Asked]
+) -> Kernels:
+    """Lay out the kernels of all ranks, with names that mean the same in all traces."""
+    numbers: dict[str, int] = {}
+
+    def numbered(texts: Sequence[str]) -> Int64:
+        found = [numbers.setdefault(text, len(numbers)) for text in texts]
+        return np.array([*found, UNKNOWN], np.int64)
+
+    names, calls, message_kernels, begin = [], [], [], 0
+    for number, each in asked.items():
+        trace, rows = traces[number], _rows_of(ranks, number)
+        used, at = np.unique(_operations(trace).name[rows], return_inverse=True)
+        names.append(numbered([trace.strings[name] for name in used.tolist()])[at])
+        calls.append(numbered(each.texts)[each.calls])
+        message_kernels.append(each.messages.kernel + begin)
+        begin += len(rows)
+    listed = list(asked.values())
+    messages = [each.messages for each in listed]
+    return Kernels(
+        rank=np.repeat(np.arange(len(ranks)), [len(rank.rows) for rank in ranks]),
+        name=np.concatenate(names),
+        call=np.concatenate(calls),
+        size_bytes=np.concatenate([each.size_bytes for each in listed]),
+        communicator=np.concatenate([each.communicator for each in listed]),
+        collective=np.concatenate([each.collective for each in listed]),
+        exchange=np.concatenate([each.exchange for each in listed]),
+        message_kernel=np.concatenate(message_kernels),
+        message_sends=np.concatenate([each.sends for each in messages]),
+        message_peer=np.concatenate([each.peer for each in messages]),
+        message_bytes=np.concatenate([each.size_bytes for each in messages]),
+    )
+
+
+def _waits(
+    rank: Int64, matches: Matches, start: Int64, end: Int64, shift: Int64
+) -> tuple[Int64, Int64, Int64]:
+    """Return of each kernel the transfer time, the rank that came last, and how much later."""
+    duration = end - start
+    transfer, late, late_ns = (np.full(len(rank), UNKNOWN, np.int64) for _ in range(3))
+    grouped = np.flatnonzero(matches.group >= 0)
+    if len(grouped):
+        # The shortest of each group first, of equal ones that of the first rank.
+        ordered = grouped[np.lexsort((duration[grouped], matches.group[grouped]))]
+        _, first, size = np.unique(matches.group[ordered], return_index=True, return_counts=True)
+        last = ordered[first]
+        apart = duration[ordered[first + size - 1]] - duration[last]
+        transfer[ordered] = np.repeat(duration[last], size)
+        late[ordered] = np.repeat(np.where(apart > 0, rank[last], UNKNOWN), size)
+        late_ns[ordered] = np.repeat(apart, size)
+    begins = start + shift[rank]
+    # The partners of each kernel in the order of their starts.
+    order = np.lexsort((begins[matches.partner], matches.kernel))
+    partner = matches.partner[order]
+    kernel, first, size = np.unique(matches.kernel, return_index=True, return_counts=True)
+    last = partner[first + size - 1]
+    apart = begins[last] - begins[partner[first]]
+    wait = np.minimum(begins[last] - begins[kernel], duration[kernel])
+    transfer[kernel] = duration[kernel] - wait
+    late[kernel] = np.where(apart > 0, rank[last], UNKNOWN)
+    late_ns[kernel] = apart
+    return transfer, late, late_ns
+
+
+def _clocks(rank: Int64, group: Int64, end: Int64) -> dict[int, Clock]:
+    """Compare the clocks of the ranks with that of the first, by the ends of their groups.
+
+    A rank that shares no group with the first is compared with one whose clock is known already.
+    """
+    of_rank = {}
+    for number in np.unique(rank).tolist():
+        mine = np.flatnonzero((rank == number) & (group >= 0))
+        of_rank[number] = group[mine], end[mine]
+    known = {0: Clock(0, 0, 0, len(of_rank[0][0]))} if len(of_rank[0][0]) else {}
+    waiting = [0] if known else []
+    while waiting:
+        reference = waiting.pop(0)
+        for number in sorted(of_rank.keys() - known.keys()):
+            _, mine, theirs = np.intersect1d(
+                of_rank[number][0], of_rank[reference][0], return_indices=True
+            )
+            if not len(mine):
+                continue
+            base = known[reference].offset_ns
+            known[number] = _clock(of_rank[reference][1][theirs] + base, of_rank[number][1][mine])
+            waiting.append(number)
+    return known
 
 
 def _clock(reference: Int64, ends: Int64) -> Clock:
@@ -269,104 +372,3 @@ def _numbers(traces: Sequence[Trace], ranks: Sequence[_Rank]) -> tuple[int, ...]
         traces[rank.trace].processes[owner].rank for rank, owner in zip(ranks, owners, strict=True)
     ]
     return tuple(place if number is None else number for place, number in enumerate(told))
-
-
-# What NCCL was asked for
-
-
-def _asked_for(trace: Trace, rows: Int64) -> tuple[tuple[str, ...], Int64, Int64, Int64]:
-    """Return texts, and for each kernel the number of its text, its bytes and its peer.
-
-    A kernel belongs to the NCCL call in which it was launched; one launched at the end of a group
-    to the calls of that group, whose bytes are summed.
-    """
-    api, ranges = trace.api, trace.ranges
-    call, size, peer = (np.full(len(rows), UNKNOWN, np.int64) for _ in range(3))
-    if api is None or ranges is None or not len(ranges):
-        return (), call, size, peer
-    is_nccl = np.array([_NCCL_CALL.fullmatch(text) is not None for text in trace.strings], np.bool_)
-    listed = np.flatnonzero(is_nccl[ranges.name] & (ranges.end_ns >= 0))
-    listed = listed[np.argsort(ranges.thread[listed], kind="stable")]
-    if not len(listed):
-        return (), call, size, peer
-    names, kind = np.unique(ranges.name[listed], return_inverse=True)
-    texts = [trace.strings[name] for name in names.tolist()]
-    held = _range_of(trace, rows, api, ranges, listed)
-    first, stop = _members(listed, kind, texts, ranges.thread)
-    inside = np.flatnonzero(held >= 0)
-    first, stop = first[held[inside]], stop[held[inside]]
-    # Of every kind of call, how many the group holds: groups alike have the same numbers.
-    work = np.array([text not in (GROUP_START, GROUP_END) for text in texts], np.bool_)
-    counts = np.stack(
-        [
-            _between(first, stop, kind == each) if work[each] else first * 0
-            for each in range(len(texts))
-        ]
-    )
-    call[inside], groups = number_rows(list(counts))
-    told = ranges.size_bytes[listed]
-    whole = (_between(first, stop, work[kind] & (told < 0)) == 0) & (counts.sum(axis=0) > 0)
-    size[inside] = np.where(whole, _between(first, stop, np.where(work[kind], told, 0)), UNKNOWN)
-    peer[inside] = _only_peer(first, stop, np.where(work[kind], ranges.peer[listed], UNKNOWN))
-    listed_texts = tuple(_group_text(counts[:, one].tolist(), texts) for one in groups.tolist())
-    return listed_texts, call, size, peer
-
-
-def _range_of(trace: Trace, rows: Int64, api: ApiCalls, ranges: Ranges, listed: Int64) -> Int64:
-    """Return, a kernel, the NCCL range that it was launched in: position in `listed`, or -1."""
-    held = np.full(len(rows), UNKNOWN, np.int64)
-    launch = _operations(trace).launch[rows]
-    for thread in np.unique(ranges.thread[listed]).tolist():
-        low, high = np.searchsorted(ranges.thread[listed], [thread, thread + 1])
-        mine = np.flatnonzero((launch >= 0) & (api.thread[launch] == thread))
-        time = api.start_ns[launch[mine]]
-        at = low + np.searchsorted(ranges.start_ns[listed[low:high]], time, side="right") - 1
-        inside = (at >= low) & (time < ranges.end_ns[listed[np.maximum(at, 0)]])
-        held[mine[inside]] = at[inside]
-    return held
-
-
-def _members(
-    listed: Int64, kind: Int64, texts: Sequence[str], thread: Int32
-) -> tuple[Int64, Int64]:
-    """Return from where to where in `listed` the calls lie that each range stands for.
-
-    A range stands for itself, the end of a group for what its thread called since the start of it.
-    """
-    at = np.arange(len(listed))
-    first, stop = at.copy(), at + 1
-    if GROUP_END not in texts or GROUP_START not in texts:
-        return first, stop
-    opens = np.maximum.accumulate(np.where(kind == texts.index(GROUP_START), at, UNKNOWN))
-    ends = np.flatnonzero((kind == texts.index(GROUP_END)) & (opens >= 0))
-    ends = ends[thread[listed[opens[ends]]] == thread[listed[ends]]]
-    first[ends] = opens[ends]
-    return first, stop
-
-
-def _between(first: Int64, stop: Int64, values: npt.NDArray[np.generic]) -> Int64:
-    """Return the sum of `values` from `first` to `stop`."""
-    total = np.concatenate(([0], np.cumsum(values.astype(np.int64))))
-    return total[stop] - total[first]
-
-
-def _only_peer(first: Int64, stop: Int64, peers: Int64) -> Int64:
-    """Return the peer that all calls from `first` to `stop` with one have, or -1."""
-    known = np.flatnonzero(peers >= 0)
-    low, high = np.searchsorted(known, first), np.searchsorted(known, stop)
-    if not len(known):
-        return np.full(len(first), UNKNOWN, np.int64)
-    changes = np.concatenate(([0], np.cumsum(np.diff(peers[known], prepend=peers[known[0]]) != 0)))
-    last = np.maximum(high, 1)
-    same = (high > low) & (changes[last] == changes[np.minimum(low + 1, len(known))])
-    return np.where(same, peers[known[np.minimum(low, len(known) - 1)]], UNKNOWN)
-
-
-def _group_text(counts: Sequence[int], texts: Sequence[str]) -> str:
-    """Write what a group holds: ``2 ncclRecv + 2 ncclSend``."""
-    parts = [
-        text if count == 1 else f"{count} {text}"
-        for count, text in zip(counts, texts, strict=True)
-        if count
-    ]
-    return " + ".join(sorted(parts)) or GROUP_END

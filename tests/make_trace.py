@@ -39,7 +39,7 @@ def make_trace(
         A stream is a name such as ``s7``, its number; each device has its own.
     ranges
         Rows (name, start, end), end None if it never came, and optionally a dict with ``thread``,
-        ``kind``, ``domain``, ``category``, ``bytes``, ``peer``.
+        ``kind``, ``domain``, ``category``, ``bytes``, ``peer``, ``communicator``.
     mpi
         Rows (name, start, end) and optionally a dict with ``thread``.
     launched
@@ -142,6 +142,7 @@ def _range(row: Row, strings: list[str], threads: list[str], index: Any) -> dict
         "name": index(strings, name),
         "size_bytes": extra.get("bytes", -1),
         "peer": extra.get("peer", -1),
+        "communicator": extra.get("communicator", -1),
     }
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from gpuscope.model.tables import Int32, Int64
 
+UNKNOWN = -1
+"""What is not known of an operation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Clock:
@@ -24,7 +27,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Communication kernels, an entry an operation of the trace; -1 where nothing is known."""
+    """Communication kernels, an entry an operation of the trace; UNKNOWN where nothing is known."""
 
     calls: Int32
     """What NCCL was asked for, by number in `call_texts`."""
@@ -34,6 +37,8 @@ class Exchange:
     """Bytes of the messages, from the payload of NCCL's NVTX ranges."""
     peer: Int32
     """The only peer or root, from the payload."""
+    communicator: Int64
+    """The only communicator, from the payload: a hash of 64 bits, here with a sign."""
     transfer_ns: Int64
     """How long the data took, at the end of the kernel."""
     estimated: bool
@@ -49,4 +54,4 @@ class Exchange:
     clocks: Mapping[int, Clock]
     """Of each device (index into Trace.devices) that was matched."""
     reason: str | None
-    """Why ranks were not matched."""
+    """Why ranks, or some of the kernels, were not matched."""

@@ -386,8 +386,10 @@ class LinkPair:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Communication kernels of one kind: equal kernel, operation, bytes and peer."""
+    """Communication kernels of one kind: equal communicator, kernel, operation, bytes and peer."""
 
+    communicator: str | None
+    """Hexadecimal hash, the same on all ranks, from NCCL's payload; None where that is missing."""
     kernel: str
     operation: str | None
     """What NCCL was asked for, such as ``ncclAllReduce``; None where its ranges are missing."""
@@ -412,7 +414,8 @@ class Message:
     """One communication kernel."""
 
     index: int
-    """Its number on the rank, in the order of launches; equal on all ranks."""
+    """Its number on the rank, in the order of launches."""
+    communicator: str | None
     kernel: str
     operation: str | None
     size_bytes: int | None
@@ -439,7 +442,7 @@ class Communication:
     estimated: bool
     """Transfers are estimates from this rank alone."""
     reason: str | None
-    """Why ranks were not matched."""
+    """Why ranks, or some of the kernels, were not matched."""
     clock: Clock | None
     """How this report's clock stands to the first rank's."""
     messages: tuple[Messages, ...]

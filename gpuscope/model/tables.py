@@ -131,6 +131,7 @@ class Ranges(Table):
     name: Int32 = _column(np.int32, "index into Trace.strings")
     size_bytes: Int64 = _column(np.int64, "message size in an NCCL payload, or -1")
     peer: Int32 = _column(np.int32, "peer or root rank in an NCCL payload, or -1")
+    communicator: Int64 = _column(np.int64, "hash of the communicator in an NCCL payload, or -1")
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ class _Copy:
             self._copy_payloads(table, f"eventType IN ({kinds})")
 
     def _copy_payloads(self, table: str, condition: str) -> None:
-        """Keep of the payloads of ranges what NCCL says of sizes and peers."""
+        """Keep of the payloads of ranges what NCCL says of sizes, peers and communicators."""
         layout = nccl_payload.layout_of(self._source)
         if not layout or "binaryData" not in self._source.columns(table):
             return

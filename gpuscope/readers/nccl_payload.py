@@ -9,6 +9,8 @@ the payload and of the header, little endian) and the payload. Where a value lie
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,16 @@ from gpuscope.readers.database import Database
 
 Int64 = npt.NDArray[np.int64]
 
-SIZE = "message size [bytes]"
-PEERS = ("peer rank", "root")
-"""Names of the entries that matter, in small letters."""
+FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        # Until NCCL 2.25 broadcasts, sends and receives called it otherwise.
+        "size_bytes": ("message size [bytes]", "bytes"),
+        "peer": ("peer rank", "root"),
+        "communicator": ("nccl communicator id",),
+    }
+)
+"""What is read, and the names of the entries that tell it, in small letters."""
+_NAMES = frozenset(chain.from_iterable(FIELDS.values()))
 HEADER_BYTES = 32
 _SCHEMA_AT = 8
 _TYPES = {5: "<i4", 6: "<u4", 15: "<i4", 16: "<u4", 17: "<i8", 18: "<u8", 22: "<u8"}
@@ -31,26 +40,28 @@ Layout = Mapping[tuple[int, int], Mapping[str, tuple[int, str]]]
 """(domain, schema) to entry name to its offset and NumPy type."""
 
 
-def attach(database: Database, starts: Int64, kinds: Int64, threads: Int64) -> tuple[Int64, Int64]:
-    """Return message size and peer (or root) of ranges, -1 where no payload gives one.
+def attach(database: Database, starts: Int64, kinds: Int64, threads: Int64) -> dict[str, Int64]:
+    """Return each of :data:`FIELDS` of ranges, -1 where no payload gives it.
+
+    A communicator is a hash of 64 bits, here with a sign.
 
     Parameters
     ----------
     starts, kinds, threads
         ``start``, ``eventType`` and ``globalTid`` of the ranges.
     """
-    size, peer = np.full(len(starts), -1, np.int64), np.full(len(starts), -1, np.int64)
+    found = {field: np.full(len(starts), -1, np.int64) for field in FIELDS}
     layout = layout_of(database)
     if not layout or "binaryData" not in database.columns("NVTX_EVENTS"):
-        return size, peer
+        return found
     rows = database.rows(
         "SELECT start, eventType, ifnull(globalTid, -1), binaryData FROM NVTX_EVENTS "
         "WHERE eventType IN (59, 60) AND typeof(binaryData) = 'blob'"
     )
     if not rows:
-        return size, peer
+        return found
     known = [row for row in rows if all(isinstance(value, int) for value in row[:3])]
-    sizes, peers = decode([row[3] for row in known], layout)
+    told = decode([row[3] for row in known], layout)
     keys = np.array([row[:3] for row in known], np.int64).reshape(-1, 3)
     # The k-th payload of a thread and time belongs to the k-th range there.
     mine = np.lexsort((kinds, starts, threads))
@@ -64,15 +75,15 @@ def attach(database: Database, starts: Int64, kinds: Int64, threads: Int64) -> t
     place = np.searchsorted(of_range, of_payload) + turn
     fits = place < len(mine)
     fits[fits] = of_range[place[fits]] == of_payload[fits]
-    size[mine[place[fits]]] = sizes[theirs[fits]]
-    peer[mine[place[fits]]] = peers[theirs[fits]]
-    return size, peer
+    for field, values in told.items():
+        found[field][mine[place[fits]]] = values[theirs[fits]]
+    return found
 
 
-def decode(payloads: Iterable[bytes], layout: Layout) -> tuple[Int64, Int64]:
-    """Return size and peer of each payload, -1 where it holds none or is cut off."""
+def decode(payloads: Iterable[bytes], layout: Layout) -> dict[str, Int64]:
+    """Return each of :data:`FIELDS` of each payload, -1 where it holds none or is cut off."""
     listed = list(payloads)
-    size, peer = np.full(len(listed), -1, np.int64), np.full(len(listed), -1, np.int64)
+    found = {field: np.full(len(listed), -1, np.int64) for field in FIELDS}
     lengths = np.array([len(payload) for payload in listed], np.int64)
     for length in np.unique(lengths[lengths >= HEADER_BYTES]).tolist():
         rows = np.flatnonzero(lengths == length)
@@ -82,18 +93,19 @@ def decode(payloads: Iterable[bytes], layout: Layout) -> tuple[Int64, Int64]:
         for (domain, schema), entries in layout.items():
             # The header holds the lower half of a schema's number.
             alike = np.flatnonzero((domains == domain) & (schemas == schema % (1 << 32)))
-            for names, into in (((SIZE,), size), (PEERS, peer)):
+            for field, names in FIELDS.items():
                 name = next((name for name in names if name in entries), None)
                 if name is None or not len(alike):
                     continue
                 offset, kind = entries[name]
                 if HEADER_BYTES + offset + np.dtype(kind).itemsize <= length:
-                    into[rows[alike]] = _field(table[alike], HEADER_BYTES + offset, kind)
-    return size, peer
+                    values = _field(table[alike], HEADER_BYTES + offset, kind)
+                    found[field][rows[alike]] = values
+    return found
 
 
 def cleaned(payload: bytes, layout: Layout) -> bytes | None:
-    """Return a payload with nothing but header, size and peer in it; None where it has neither."""
+    """Return a payload with nothing in it but header and :data:`FIELDS`; None where it has none."""
     for (domain, schema), entries in layout.items():
         head = payload[:_SCHEMA_AT], payload[_SCHEMA_AT : 2 * _SCHEMA_AT]
         if [int.from_bytes(part[:4], "little") for part in head] != [domain, schema % (1 << 32)]:
@@ -115,14 +127,14 @@ def _field(table: npt.NDArray[np.uint8], offset: int, kind: str) -> Int64:
 
 
 def layout_of(database: Database) -> Layout:
-    """Read where sizes and peers lie in the payloads of each schema."""
+    """Read where :data:`FIELDS` lie in the payloads of each schema."""
     found: dict[tuple[int, int], dict[str, tuple[int, str]]] = {}
     entries = database.records(
         "NVTX_PAYLOAD_SCHEMA_ENTRIES", "domainId", "schemaId", "name", "type", "offset"
     )
     for entry in entries:
         name, kind = str(entry.get("name")).lower(), _TYPES.get(_number(entry.get("type")))
-        if kind is not None and name in (SIZE, *PEERS):
+        if kind is not None and name in _NAMES:
             place = (_number(entry.get("domainId")), _number(entry.get("schemaId")))
             found.setdefault(place, {})[name] = (max(0, _number(entry.get("offset"))), kind)
     return found

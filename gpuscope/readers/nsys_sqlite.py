@@ -639,9 +639,7 @@ class _Assembly:
         if raw is None:
             return None
         process, thread = self._thread_of(raw["globalTid"])
-        size, peer = nccl_payload.attach(
-            self.database, raw["start"], raw["eventType"], raw["globalTid"]
-        )
+        told = nccl_payload.attach(self.database, raw["start"], raw["eventType"], raw["globalTid"])
         ranges = Ranges(
             start_ns=raw["start"],
             end_ns=raw["end"],
@@ -651,8 +649,9 @@ class _Assembly:
             domain=self._domains(process, raw["domainId"]),
             category=raw["category"],
             name=self._range_names(raw),
-            size_bytes=size,
-            peer=peer.astype(np.int32),
+            size_bytes=told["size_bytes"],
+            peer=told["peer"].astype(np.int32),
+            communicator=told["communicator"],
         )
         return _sorted(ranges)
 

@@ -1,0 +1,184 @@
+"""Communication kernels of several ranks, matched: which of them took part in the same messages.
+
+The k-th collective of a communicator on one rank belongs to the k-th on its other ranks. Of sends
+and receives the k-th from one rank to another belongs to the k-th receive there, so that the
+partners of a kernel may differ from those of its partners: ::
+
+    rank 0    [ 1 ]──┐
+    rank 1    [ 0, 2 ]──┐        a row of neighbours: what rank 1 does takes until rank 2 is there,
+    rank 2           [ 1 ]       which is nothing to rank 0
+
+Kernels whose communicator is not known are matched by their order alone, as long as all ranks have
+equally many of them, with equal names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuscope.model.exchange import UNKNOWN
+from gpuscope.model.tables import Int64
+
+Bool = npt.NDArray[np.bool_]
+
+DIFFERENT = "the ranks' communication kernels differ in number or in name"
+UNEQUAL = "the ranks' collectives of a communicator differ in number, in name or in bytes"
+UNPAIRED = "the sends and receives of a communicator do not fit each other"
+NO_PEER = "of a communicator there is one rank only"
+REASONS = (DIFFERENT, UNEQUAL, UNPAIRED, NO_PEER)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The communication kernels of all ranks, one rank after the other, in the order of launches.
+
+    Names and calls are numbers that mean the same on all ranks; -1 where nothing is known.
+    """
+
+    rank: Int64
+    name: Int64
+    call: Int64
+    size_bytes: Int64
+    communicator: Int64
+    collective: Bool
+    """It was launched for collectives alone, which are the same on all ranks."""
+    exchange: Bool
+    """It was launched for sends and receives alone, which are those below."""
+    message_kernel: Int64
+    """Sends and receives in the order of their calls: of which kernel."""
+    message_sends: Bool
+    message_peer: Int64
+    """The rank of the other side in the communicator."""
+    message_bytes: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Which kernels belong together."""
+
+    group: Int64
+    """Of each kernel; those of one group took part in the same and end together. -1: in none."""
+    kernel: Int64
+    """Kernels in no group whose partners are known, ascending, once for each partner."""
+    partner: Int64
+    """The partner; each kernel is one of its own."""
+    reason: Int64
+    """Why a kernel has neither group nor partners, by number in :data:`REASONS`; -1: it has."""
+
+    @property
+    def matched(self) -> Bool:
+        """Which kernels have a group, or partners."""
+        matched: Bool = self.reason == UNKNOWN
+        return matched
+
+
+def match(kernels: Kernels, order: Sequence[int]) -> Matches:
+    """Match the kernels of all ranks.
+
+    Parameters
+    ----------
+    kernels
+        What is known of them.
+    order
+        The ranks as communicators number them: sends and receives name their peers by it.
+    """
+    matcher = _Matcher(kernels, order)
+    for communicator in np.unique(kernels.communicator).tolist():
+        matcher.add(communicator)
+    return matcher.matches()
+
+
+class _Matcher:
+    def __init__(self, kernels: Kernels, order: Sequence[int]) -> None:
+        self._kernels, self._order = kernels, order
+        self._group = np.full(len(kernels.rank), UNKNOWN, np.int64)
+        self._groups = 0
+        self._reason = np.full(len(kernels.rank), UNKNOWN, np.int64)
+        self._pairs: list[Int64] = [np.empty((2, 0), np.int64)]
+
+    def add(self, communicator: int) -> None:
+        """Match the kernels of one communicator."""
+        k = self._kernels
+        mine = k.communicator == communicator
+        if communicator == UNKNOWN:
+            self._by_order(np.flatnonzero(mine), DIFFERENT)
+            return
+        self._by_order(np.flatnonzero(mine & ~k.exchange), UNEQUAL)
+        exchanges = mine & k.exchange
+        if not self._by_messages(mine, exchanges):
+            self._by_order(np.flatnonzero(exchanges), UNPAIRED)
+
+    def _by_order(self, rows: Int64, reason: str) -> None:
+        """Match the k-th of `rows` on each rank with the k-th on the others."""
+        if not len(rows):
+            return
+        k = self._kernels
+        ranks, counts = np.unique(k.rank[rows], return_counts=True)
+        if len(ranks) < 2:
+            self._reason[rows] = REASONS.index(DIFFERENT if reason == DIFFERENT else NO_PEER)
+            return
+        # What a collective was asked for is the same on all ranks; of a group with sends it is not.
+        call, size = (np.where(k.collective, column, 0) for column in (k.call, k.size_bytes))
+        table = rows.reshape(len(ranks), -1) if (counts == counts[0]).all() else None
+        if table is None or any(
+            (column[table] != column[table[0]]).any() for column in (k.name, call, size)
+        ):
+            self._reason[rows] = REASONS.index(reason)
+            return
+        self._group[table] = self._groups + np.arange(table.shape[1])
+        self._groups += table.shape[1]
+
+    def _by_messages(self, mine: Bool, exchanges: Bool) -> bool:
+        """Pair the sends of a communicator with the receives; False where they do not fit."""
+        k = self._kernels
+        chosen = np.flatnonzero(exchanges[k.message_kernel])
+        kernel, sends = k.message_kernel[chosen], k.message_sends[chosen]
+        present = set(np.unique(k.rank[mine]).tolist())
+        members = [rank for rank in self._order if rank in present]
+        position = np.full(max(self._order) + 1, UNKNOWN, np.int64)
+        position[members] = np.arange(len(members))
+        own, peer = position[k.rank[kernel]], k.message_peer[chosen]
+        between = np.stack([np.where(sends, own, peer), np.where(sends, peer, own)])
+        sent, received = (
+            rows[np.lexsort(between[::-1, rows])]
+            for rows in (np.flatnonzero(sends), np.flatnonzero(~sends))
+        )
+        size = k.message_bytes[chosen]
+        if not np.array_equal(between[:, sent], between[:, received]) or not np.array_equal(
+            size[sent], size[received]
+        ):
+            return False
+        self._pairs.append(np.stack([kernel[sent], kernel[received]]))
+        return True
+
+    def matches(self) -> Matches:
+        """Tell exchanges of all with all, which are groups, from those with other partners."""
+        count = len(self._group)
+        pairs = np.concatenate(self._pairs, axis=1)
+        each = np.unique(pairs)
+        one = np.concatenate([pairs[0], pairs[1], each])
+        other = np.concatenate([pairs[1], pairs[0], each])
+        code = np.unique(one * count + other)
+        kernel, partner = code // max(count, 1), code % max(count, 1)
+        first = np.flatnonzero(np.diff(kernel, prepend=UNKNOWN))
+        if len(first):
+            # Equal sums of 64 mixed bits are equal sets of partners.
+            sums = np.zeros(count, np.uint64)
+            sums[kernel[first]] = np.add.reduceat(_mixed(partner), first)
+            alike = np.logical_and.reduceat(sums[kernel] == sums[partner], first)
+            closed = kernel[first][alike]
+            self._group[closed] = self._groups + partner[first][alike]
+        open_ = self._group[kernel] == UNKNOWN
+        return Matches(self._group, kernel[open_], partner[open_], self._reason)
+
+
+def _mixed(values: Int64) -> npt.NDArray[np.uint64]:
+    """Return 64 bits for each value that look random, by the finalizer of SplitMix64."""
+    mixed = (values.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
