@@ -1,7 +1,8 @@
 """Communication: the messages of each rank by kind, when they moved data and when they waited.
 
-Transfer and waiting are told apart by the reports of all ranks together, or else estimated where
-NCCL's payloads give operation and bytes.
+Messages are communication kernels, and copies between two GPUs. Transfer and waiting of kernels are
+told apart by the reports of all ranks together, or else estimated where NCCL's payloads give
+operation and bytes; a copy waits for nobody.
 """
 
 from __future__ import annotations
@@ -15,29 +16,30 @@ from gpuscope.intervals import Cover, Int64, number_rows, sum_by, union
 from gpuscope.model.classes import CODE
 from gpuscope.model.exchange import UNKNOWN, Exchange
 from gpuscope.model.result import Communication, Message, Messages, Result
-from gpuscope.model.tables import Operations
+from gpuscope.model.tables import Int32, Operations
 from gpuscope.model.trace import Trace
 
 WORST = 10
 """How many messages are listed one by one."""
+_MESSAGES = (CODE["comm"], CODE["p2p"])
 
 
 def run(trace: Trace, options: Options) -> Result:
-    """Sum up the communication kernels of every device, by kind."""
-    exchange, ops = options.exchange, trace.operations
-    if exchange is None or ops is None:
+    """Sum up the messages of every device, by kind."""
+    ops = trace.operations
+    if ops is None:
         return Result()
-    comm = np.flatnonzero(ops.op_class == CODE["comm"])
+    exchange = options.exchange or Exchange.unknown(len(ops))
+    rows = np.flatnonzero(np.isin(ops.op_class, _MESSAGES))
     if options.window_ns:
         low, high = options.window_ns
-        comm = comm[(ops.start_ns[comm] >= low) & (ops.end_ns[comm] <= high)]
-    devices = np.unique(ops.device[comm]).tolist()
+        rows = rows[(ops.start_ns[rows] >= low) & (ops.end_ns[rows] <= high)]
     return Result(
         communication=tuple(
             _of_device(
-                trace, ops, exchange, device, comm[ops.device[comm] == device], options.instances
+                trace, ops, exchange, device, rows[ops.device[rows] == device], options.instances
             )
-            for device in devices
+            for device in np.unique(ops.device[rows]).tolist()
         )
     )
 
@@ -47,7 +49,8 @@ def _of_device(
 ) -> Communication:
     device = trace.devices[number]
     process = trace.processes[device.process]
-    every = np.flatnonzero((ops.op_class == CODE["comm"]) & (ops.device == number))
+    every = np.flatnonzero(np.isin(ops.op_class, _MESSAGES) & (ops.device == number))
+    kernels = rows[ops.op_class[rows] == CODE["comm"]]
     every = every[np.argsort(ops.launch[every], kind="stable")]
     index = np.empty(len(ops), np.int64)
     index[every] = np.arange(len(every))
@@ -56,9 +59,9 @@ def _of_device(
         process=process.pid,
         rank=process.rank,
         device=device.number,
-        ranks=exchange.ranks,
-        estimated=exchange.estimated and bool((exchange.transfer_ns[rows] >= 0).any()),
-        reason=exchange.reason,
+        ranks=exchange.ranks if len(kernels) else (),
+        estimated=exchange.estimated and bool((exchange.transfer_ns[kernels] >= 0).any()),
+        reason=exchange.reason if len(kernels) else None,
         clock=exchange.clocks.get(number),
         messages=table.kinds(),
         worst=table.worst(index),
@@ -76,10 +79,12 @@ class _Table:
         kernels = np.flatnonzero((ops.device == device) & (ops.op_class == CODE["kernel"]))
         cover = Cover(union(ops.start_ns[kernels], ops.end_ns[kernels]))
         start, end = ops.start_ns[rows], ops.end_ns[rows]
-        transfer = exchange.transfer_ns[rows]
+        self._work = end - start
+        self._copies = ops.op_class[rows] == CODE["p2p"]
+        transfer = np.where(self._copies, self._work, exchange.transfer_ns[rows])
         self._known = transfer >= 0
         self._transfer = np.where(self._known, transfer, 0)
-        self._work = end - start
+        self._size = np.where(self._copies, ops.size_bytes[rows], exchange.size_bytes[rows])
         begins = np.maximum(start, end - self._transfer)
         hidden, moving = cover.within(start, end), cover.within(begins, end)
         self._exposed = self._work - hidden
@@ -89,8 +94,8 @@ class _Table:
         """Return the sums over messages of equal communicator, kernel, operation, bytes, peer."""
         rows, exchange = self._rows, self._exchange
         communicators, of_row = np.unique(exchange.communicator[rows], return_inverse=True)
-        named = (exchange.calls, exchange.size_bytes, exchange.peer)
-        columns = [of_row, *(column[rows].astype(np.int64) for column in (self._ops.name, *named))]
+        named = (self._ops.name, exchange.calls, exchange.peer, *self._ends())
+        columns = [of_row, self._size, *(column[rows].astype(np.int64) for column in named)]
         kind, first = number_rows(columns)
         count = len(first)
         amounts = (self._work, self._exposed, self._transfer, self._moving_exposed, self._known)
@@ -103,7 +108,7 @@ class _Table:
             np.add.at(late, (kind[delayed], exchange.late[rows[delayed]]), 1)
         counts = np.bincount(kind, minlength=count).tolist()
         found = []
-        for at, (communicator, name, call, size, peer) in enumerate(
+        for at, (communicator, size, name, call, peer, *_) in enumerate(
             np.stack([column[first] for column in columns], axis=1).tolist()
         ):
             told = known[at] == counts[at]
@@ -111,7 +116,7 @@ class _Table:
                 Messages(
                     communicator=_hexadecimal(int(communicators[communicator])),
                     kernel=self._trace.strings[name],
-                    operation=self._operation(call),
+                    operation=self._operation(int(first[at]), call),
                     size_bytes=_or_none(size),
                     peer=_or_none(peer),
                     count=counts[at],
@@ -121,7 +126,7 @@ class _Table:
                     wait_ns=work[at] - transfer[at] if told else None,
                     transfer_exposed_ns=moving[at] if told else None,
                     wait_exposed_ns=exposed[at] - moving[at] if told else None,
-                    late=dict(zip(exchange.ranks, late[at].tolist(), strict=True)) or None,
+                    late=self._late(int(first[at]), late[at].tolist()),
                 )
             )
         return tuple(sorted(found, key=lambda each: -each.work_ns))
@@ -141,7 +146,7 @@ class _Table:
         row, exchange = int(self._rows[at]), self._exchange
         known, transfer = bool(self._known[at]), int(self._transfer[at])
         late: dict[str, Any] = {"late": None, "late_ns": None}
-        if exchange.ranks and known:
+        if exchange.ranks and known and not self._copies[at]:
             last = int(exchange.late[row])
             late = {
                 "late": exchange.ranks[last] if last >= 0 else None,
@@ -151,8 +156,8 @@ class _Table:
             index=int(index[row]),
             communicator=_hexadecimal(int(exchange.communicator[row])),
             kernel=self._trace.strings[int(self._ops.name[row])],
-            operation=self._operation(int(exchange.calls[row])),
-            size_bytes=_or_none(int(exchange.size_bytes[row])),
+            operation=self._operation(at, int(exchange.calls[row])),
+            size_bytes=_or_none(int(self._size[at])),
             start_ns=int(self._ops.start_ns[row]),
             work_ns=int(self._work[at]),
             exposed_ns=int(self._exposed[at]),
@@ -161,8 +166,21 @@ class _Table:
             **late,
         )
 
-    def _operation(self, call: int) -> str | None:
+    def _ends(self) -> tuple[Int32, Int32]:
+        """Return, of every operation of the trace, the GPUs that it copies between."""
+        return self._ops.src_device, self._ops.dst_device
+
+    def _operation(self, at: int, call: int) -> str | None:
+        if self._copies[at]:
+            source, target = (int(end[self._rows[at]]) for end in self._ends())
+            return f"copy GPU {source} > GPU {target}"
         return self._exchange.call_texts[call] if call >= 0 else None
+
+    def _late(self, at: int, counts: list[int]) -> dict[str, int] | None:
+        """Name the counts by rank; a copy waits for none."""
+        if self._copies[at]:
+            return None
+        return dict(zip(self._exchange.ranks, counts, strict=True)) or None
 
 
 def _hexadecimal(communicator: int) -> str | None:

@@ -35,7 +35,7 @@ from gpuscope.nccl import Asked, asked_for
 Int64 = npt.NDArray[np.int64]
 
 _TWICE = "two of the traces are of the same rank: name each rank once"
-_ALONE = "there is one rank only"
+ALONE = "there is one rank only"
 _NOT_TOGETHER = "the reports have no moment in common, or no time of day to tell"
 
 
@@ -108,7 +108,7 @@ def _rows_of(ranks: Sequence[_Rank], trace: int) -> Int64:
 def _mismatch(traces: Sequence[Trace], ranks: Sequence[_Rank]) -> str | None:
     """Say why the ranks are not those of one run, or return None."""
     if len(ranks) < 2:
-        return _ALONE
+        return ALONE
     if not _same_time(traces):
         return _NOT_TOGETHER
     return _TWICE if _seen_twice(traces) else None

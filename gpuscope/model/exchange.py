@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from gpuscope.model.tables import Int32, Int64
 
 UNKNOWN = -1
@@ -55,3 +57,24 @@ class Exchange:
     """Of each device (index into Trace.devices) that was matched."""
     reason: str | None
     """Why ranks, or some of the kernels, were not matched."""
+
+    @classmethod
+    def unknown(cls, operations: int) -> Exchange:
+        """Return the exchange of a trace with so many operations and no communication kernels."""
+        nothing: Int64 = np.broadcast_to(np.int64(UNKNOWN), operations)
+        number = nothing.astype(np.int32)
+        return cls(
+            calls=number,
+            call_texts=(),
+            size_bytes=nothing,
+            peer=number,
+            communicator=nothing,
+            transfer_ns=nothing,
+            estimated=False,
+            late=number,
+            late_ns=nothing,
+            ranks=(),
+            rank_numbers=(),
+            clocks={},
+            reason=None,
+        )

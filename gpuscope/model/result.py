@@ -386,15 +386,21 @@ class LinkPair:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Communication kernels of one kind: equal communicator, kernel, operation, bytes and peer."""
+    """Messages of one kind: equal communicator, kernel, operation, bytes and peer.
+
+    They are communication kernels, or copies between two GPUs.
+    """
 
     communicator: str | None
     """Hexadecimal hash, the same on all ranks, from NCCL's payload; None where that is missing."""
     kernel: str
     operation: str | None
-    """What NCCL was asked for, such as ``ncclAllReduce``; None where its ranges are missing."""
+    """What NCCL was asked for, such as ``ncclAllReduce``, or ``copy GPU 0 > GPU 1``.
+
+    None where NCCL's ranges are missing.
+    """
     size_bytes: int | None
-    """From NCCL's payload; None where the export lacks it."""
+    """From NCCL's payload, None where the export lacks it; of a copy as recorded."""
     peer: int | None
     """The only peer or root."""
     count: int
@@ -411,7 +417,7 @@ class Messages:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One communication kernel."""
+    """One communication kernel, or copy between two GPUs."""
 
     index: int
     """Its number on the rank, in the order of launches."""
@@ -432,7 +438,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """The communication kernels of one device of one process."""
+    """The messages of one device of one process."""
 
     process: int
     rank: int | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gpuscope.communication import ALONE
 from gpuscope.model.result import (
     Analysis,
     Communication,
@@ -44,6 +45,8 @@ VERDICT_STYLE = {
 
 _IDLE_SHARE = 0.01
 """Share of the span from which on idle time gets a line."""
+_SHOWN_DIGITS = 8
+"""How many digits of a communicator's hash are printed, where there are several."""
 _KINDS = 5
 """How many kinds of messages are printed."""
 _STRETCH = 0.01
@@ -104,11 +107,15 @@ def _print_communication(entry: Communication, where: str, console: Console) -> 
         clock = f", clock moved by {apart} (to within {left})"
     me = "" if entry.rank is None else f" of rank {entry.rank}"
     console.print(f"[bold]messages{me}[/bold]{where}{ranks}{clock}", highlight=False)
+    if entry.reason not in (None, ALONE):
+        _print_aside(entry.reason, console)
+    several = len({kind.communicator for kind in entry.messages}) > 1
     for kind in entry.messages[:_KINDS]:
         size = "" if kind.size_bytes is None else f" of {format_bytes(kind.size_bytes)}"
         name = escape(printable(kind.operation or kind.kernel, _NAME_WIDTH))
+        among = f" in {(kind.communicator or '–')[:_SHOWN_DIGITS]}" if several else ""
         console.print(
-            f"    {name}{size} ×{kind.count}  {format_ns(kind.work_ns)}, "
+            f"    {name}{size}{among} ×{kind.count}  {format_ns(kind.work_ns)}, "
             f"{format_ns(kind.exposed_ns)} exposed",
             highlight=False,
         )

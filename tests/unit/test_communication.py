@@ -300,3 +300,33 @@ def test_one_rank_named_twice_is_no_pair_of_ranks() -> None:
         assert exchange.ranks == ()
         assert exchange.reason is not None
         assert "same rank" in exchange.reason
+
+
+def test_copies_between_gpus_are_messages() -> None:
+    there, back = {"src": 0, "dst": 1, "bytes": 64}, {"src": 1, "dst": 0, "bytes": 64}
+    trace = make_trace(
+        p2p=[(0, 10, "s1", there), (20, 40, "s1", there), (40, 50, "s1", back)],
+        kernels=[(25, 60, "s2")],
+    )
+    (entry,) = communication(trace)
+    assert (entry.ranks, entry.reason, entry.estimated) == ((), None, False)
+    found = {
+        (m.operation, m.size_bytes): (m.count, m.work_ns, m.exposed_ns, m.transfer_ns, m.wait_ns)
+        for m in entry.messages
+    }
+    # The second copy lies under the kernel from 25 on, the third whole.
+    assert found == {
+        ("copy GPU 0 > GPU 1", 64): (2, 30, 15, 30, 0),
+        ("copy GPU 1 > GPU 0", 64): (1, 10, 0, 10, 0),
+    }
+    assert [message.late for message in entry.worst] == [None, None, None]
+
+
+def test_copies_beside_matched_kernels_wait_for_nobody() -> None:
+    first = rank(0, [(0, 100, {})], p2p=[(200, 210, "s3", {"src": 0, "dst": 1, "bytes": 8})])
+    zero, _ = communication(first, rank(1, [(50, 100, {})]))
+    kernel, copy = zero.messages
+    assert (kernel.transfer_ns, kernel.wait_ns, kernel.late) == (50, 50, {"rank 0": 0, "rank 1": 1})
+    assert (copy.operation, copy.transfer_ns, copy.wait_ns, copy.late) == (
+        "copy GPU 0 > GPU 1", 10, 0, None,
+    )  # fmt: skip

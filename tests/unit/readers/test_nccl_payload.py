@@ -1,4 +1,4 @@
-"""NCCL's payloads: bytes and peer of calls, from exports with blobs written by hand."""
+"""NCCL's payloads: bytes, peer and communicator of calls, from blobs written by hand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpuscope.model.tables import Ranges
 from gpuscope.readers import open_trace
 from gpuscope.readers.anonymize import anonymize
 from tests.make_export import VARIANTS, Export
@@ -45,7 +46,12 @@ def read(path: Path, calls: list[tuple[str, int, dict[str, Any]]], version: str 
             export.range(name, start, start + 5, domainId=NCCL, **more)
     ranges = open_trace(path).ranges
     assert ranges is not None
-    return list(zip(ranges.size_bytes.tolist(), ranges.peer.tolist(), strict=True))
+    return told(ranges)
+
+
+def told(ranges: Ranges) -> list[tuple[int, int, int]]:
+    columns = (ranges.size_bytes, ranges.peer, ranges.communicator)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 @pytest.mark.parametrize("version", ["2023.4", "2025.3", "2026.2"])
@@ -62,7 +68,22 @@ def test_size_and_peer_are_read_by_schema(tmp_path: Path, version: str) -> None:
         ],
         version,
     )
-    assert found == [(1 << 40, 3), (4096, 1), (-1, -1), (-1, -1)]
+    assert found == [(1 << 40, 3, 0xABCD), (4096, 1, -1), (-1, -1, 7), (-1, -1, -1)]
+
+
+def test_sizes_as_nccl_before_2_26_called_them(tmp_path: Path) -> None:
+    with Export(tmp_path / "a.sqlite") as export:
+        export.operation("KERNEL", 100, 200, shortName="ncclDevKernel", correlationId=1)
+        for index, (kind, name, offset) in enumerate([(22, "Bytes", None), (5, "Peer rank", 8)]):
+            export.add(
+                "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+                domainId=NCCL, schemaId=EXCHANGE, idx=index, type=kind, name=name, offset=offset,
+            )  # fmt: skip
+        payload = blob(EXCHANGE, struct.pack("<Qi4x", 512, 2))
+        export.range("ncclSend", 10, 15, domainId=NCCL, binaryData=payload)
+    ranges = open_trace(tmp_path / "a.sqlite").ranges
+    assert ranges is not None
+    assert told(ranges) == [(512, 2, -1)]
 
 
 def test_payloads_that_nsys_2025_3_exported(tmp_path: Path) -> None:
@@ -84,7 +105,8 @@ def test_payloads_that_nsys_2025_3_exported(tmp_path: Path) -> None:
         export.range("ncclSend", 20, 25, domainId=1, binaryData=send)
     ranges = open_trace(tmp_path / "a.sqlite").ranges
     assert ranges is not None
-    assert (ranges.size_bytes.tolist(), ranges.peer.tolist()) == ([4096, 1 << 18], [0, 0])
+    one = int.from_bytes(bytes.fromhex("8B47429044B8708C"), "little", signed=True)
+    assert told(ranges) == [(4096, 0, one), (1 << 18, 0, one)]
 
 
 def test_equal_times_keep_their_order_and_threads_apart(tmp_path: Path) -> None:
@@ -97,7 +119,7 @@ def test_equal_times_keep_their_order_and_threads_apart(tmp_path: Path) -> None:
             ("ncclSend", 10, {"binaryData": payloads[2]}),
         ],
     )
-    assert sorted(found) == [(1, 0), (2, 0), (3, 0)]
+    assert sorted(found) == [(1, 0, -1), (2, 0, -1), (3, 0, -1)]
 
 
 @pytest.mark.parametrize(
@@ -117,24 +139,24 @@ def test_what_is_cut_off_or_unknown_says_nothing(tmp_path: Path, bad: Any) -> No
         tmp_path / "a.sqlite",
         [("ncclSend", 10, {"binaryData": bad}), ("ncclSend", 20, {"binaryData": good})],
     )
-    assert found == [(-1, -1), (8, 1)]
+    assert found == [(-1, -1, -1), (8, 1, -1)]
 
 
-def test_a_copy_keeps_sizes_and_peers_and_nothing_else(tmp_path: Path) -> None:
+def test_a_copy_keeps_what_is_read_and_nothing_else(tmp_path: Path) -> None:
     secret = 0x5EC12E75EC12E7
     source, target = tmp_path / "a.sqlite", tmp_path / "b.sqlite"
-    collective = struct.pack("<QQi4s", secret, 8, 3, b"hide")
+    collective = struct.pack("<QQi4sQ", 77, 8, 3, b"hide", secret)
     calls: list[tuple[str, int, dict[str, Any]]] = [
         ("ncclBroadcast", 10, {"binaryData": blob(COLLECTIVE, collective)}),
         ("plain", 20, {}),
         ("ncclSend", 30, {"binaryData": blob(EXCHANGE, struct.pack("<Qi4s", 4096, 1, b"hide"))}),
-        ("other", 40, {"binaryData": blob(MARKER, struct.pack("<Q", secret))}),
+        ("other", 40, {"binaryData": blob(999, struct.pack("<Q", secret))}),
     ]
     found = read(source, calls)
     anonymize(source, target)
     ranges = open_trace(target).ranges
     assert ranges is not None
-    assert list(zip(ranges.size_bytes.tolist(), ranges.peer.tolist(), strict=True)) == found
+    assert told(ranges) == found
     written = target.read_bytes()
     assert struct.pack("<Q", secret) in source.read_bytes()
     assert struct.pack("<Q", secret) not in written

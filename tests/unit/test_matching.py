@@ -1,0 +1,268 @@
+"""Kernels of three ranks, matched by communicator and by who sends to whom."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuscope import api
+from gpuscope.analysis import Options
+from gpuscope.communication import exchanges
+from gpuscope.model.exchange import Exchange
+from gpuscope.model.result import Communication
+from gpuscope.model.trace import Process, Trace
+from tests.make_trace import make_trace
+
+WORLD, PAIR = 0x1111, 0x2222
+Call = tuple[str, dict[str, Any]]
+
+
+def collective(communicator: int, name: str = "ncclAllReduce", size: int = 64) -> list[Call]:
+    return [(name, {"bytes": size, "communicator": communicator})]
+
+
+def group(*messages: tuple[str, int], communicator: int = WORLD, size: int = 8) -> list[Call]:
+    calls = [
+        (f"nccl{kind}", {"peer": peer, "bytes": size, "communicator": communicator})
+        for kind, peer in messages
+    ]
+    return [("ncclGroupStart", {}), *calls, ("ncclGroupEnd", {})]
+
+
+def rank(number: int, *kernels: tuple[int, int, list[Call]], utc: int = 0) -> Trace:
+    """Return the trace of a rank: of each kernel its start, its end, and what it was made for."""
+    ranges, rows = [], []
+    at = 0
+    for start, end, calls in kernels:
+        for name, more in calls:
+            ranges.append((name, at, at + 2, {"domain": "NCCL", **more}))
+            at += 2
+        kernel = "SendRecv" if calls[-1][0] == "ncclGroupEnd" else calls[-1][0]
+        rows.append((start, end, "s1", {"name": kernel, "launch": at - 1}))
+    trace = make_trace(comm=rows, ranges=ranges)
+    process = Process(100 + number, "made", number)
+    return dataclasses.replace(trace, start_utc_ns=utc, processes=(process,))
+
+
+def told(exchange: Exchange | None) -> list[tuple[int, int, int]]:
+    """Return of each kernel transfer, the rank that came last, and how late."""
+    assert exchange is not None
+    columns = (exchange.transfer_ns, exchange.late, exchange.late_ns)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_ranks_of_a_subgroup_are_matched_among_themselves() -> None:
+    """The third rank takes no part in what the other two reduce, and has fewer kernels."""
+    pair, world = collective(PAIR), collective(WORLD)
+    traces = [
+        rank(0, (100, 200, pair), (300, 400, world)),
+        rank(1, (150, 200, pair), (360, 400, world)),
+        rank(2, (390, 400, world)),
+    ]
+    zero, one, two = exchanges(traces)
+    assert told(zero) == [(50, 1, 50), (10, 2, 90)]
+    assert told(one) == [(50, 1, 50), (10, 2, 90)]
+    assert told(two) == [(10, 2, 90)]
+    assert zero is not None
+    assert (zero.estimated, zero.reason) == (False, None)
+    # In whatever order the reports come.
+    swapped = exchanges([traces[2], traces[0], traces[1]])
+    assert told(swapped[1]) == [(50, 2, 50), (10, 0, 90)]
+    assert swapped[1] is not None
+    assert swapped[1].ranks == ("rank 2", "rank 0", "rank 1")
+
+
+def test_a_ring_of_neighbours_ends_together() -> None:
+    both = [("Send", 1), ("Recv", 1), ("Send", 2), ("Recv", 2)]
+    zero, one, two = exchanges(
+        [
+            rank(0, (100, 200, group(*both))),
+            rank(1, (130, 200, group(("Send", 0), ("Recv", 0), ("Send", 2), ("Recv", 2)))),
+            rank(2, (180, 200, group(("Send", 0), ("Recv", 0), ("Send", 1), ("Recv", 1)))),
+        ]
+    )
+    assert told(zero) == told(one) == told(two) == [(20, 2, 80)]
+
+
+def row_of_neighbours(utc: int = 0) -> list[Trace]:
+    """Three ranks in a row; the last comes 60 late to an exchange, on a clock 1000 behind.
+
+    What the first has to do with the second is done long before.
+    """
+    world = collective(WORLD)
+    return [
+        rank(0, (100, 120, world), (200, 215, group(("Send", 1), ("Recv", 1)))),
+        rank(
+            1,
+            (100, 120, world),
+            (200, 290, group(("Send", 0), ("Recv", 0), ("Send", 2), ("Recv", 2))),
+        ),
+        rank(2, (90, 110, world), (250, 280, group(("Send", 1), ("Recv", 1))), utc=utc),
+    ]
+
+
+def test_in_a_row_of_neighbours_only_those_wait_whose_partner_is_late() -> None:
+    zero, one, two = exchanges(row_of_neighbours())
+    # The collectives end together: the third clock is 10 behind.
+    assert two is not None
+    assert (two.clocks[0].offset_ns, two.clocks[0].matched) == (10, 1)
+    assert told(zero)[1] == (15, -1, 0)
+    assert told(one)[1] == (30, 2, 60)
+    assert told(two)[1] == (30, 2, 60)
+
+
+def test_sends_and_receives_of_different_kernels_are_paired_one_by_one() -> None:
+    """A rank sends to two others, a kernel each; they receive it under kernels of other names."""
+    zero, one, two = exchanges(
+        [
+            rank(
+                0,
+                (100, 150, group(("Send", 1))),
+                (160, 250, group(("Send", 2))),
+                (300, 320, collective(WORLD)),
+            ),
+            rank(
+                1,
+                (140, 150, [("ncclRecv", {"peer": 0, "bytes": 8, "communicator": WORLD})]),
+                (310, 320, collective(WORLD)),
+            ),
+            rank(2, (200, 250, group(("Recv", 0))), (310, 320, collective(WORLD))),
+        ]
+    )
+    assert told(zero)[:2] == [(10, 1, 40), (50, 2, 40)]
+    assert told(one)[0] == (10, 1, 40)
+    assert told(two)[0] == (50, 2, 40)
+
+
+def test_what_does_not_fit_stays_unmatched_and_the_rest_does_not() -> None:
+    world = collective(WORLD)
+    zero, one = exchanges(
+        [
+            rank(0, (100, 200, collective(PAIR)), (300, 400, world)),
+            rank(1, (350, 400, world), (410, 420, collective(PAIR)), (430, 440, collective(PAIR))),
+        ]
+    )
+    assert told(zero) == [(-1, -1, -1), (50, 1, 50)]
+    assert told(one)[0] == (50, 1, 50)
+    assert zero is not None
+    assert one is not None
+    said = "the ranks' collectives of a communicator differ in number, in name or in bytes"
+    assert zero.reason == f"1 of 2 kernels stay unmatched: {said}"
+    assert one.reason == f"2 of 3 kernels stay unmatched: {said}"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        (collective(WORLD, size=64), collective(WORLD, size=128), "in bytes"),
+        (collective(WORLD), collective(WORLD, "ncclReduce"), "in name"),
+        (collective(WORLD), collective(PAIR), "one rank only"),
+        (group(("Send", 1)), group(("Send", 0)), None),
+        (group(("Send", 1)), group(("Recv", 0), ("Recv", 0)), None),
+        (group(("Send", 1), size=8), group(("Recv", 0), size=16), None),
+    ],
+)
+def test_what_cannot_be_the_same(first: list[Call], second: list[Call], reason: str | None) -> None:
+    """Messages that do not pair are left to the order of the kernels."""
+    zero, _ = exchanges([rank(0, (100, 200, first)), rank(1, (150, 200, second))])
+    assert zero is not None
+    if reason is None:
+        assert told(zero) == [(50, 1, 50)]
+    else:
+        assert zero.ranks == ()
+        assert zero.reason is not None
+        assert reason in zero.reason
+
+
+def test_messages_that_do_not_pair_and_differ_in_number_are_not_matched() -> None:
+    send = group(("Send", 1))
+    zero, _ = exchanges(
+        [rank(0, (100, 200, send), (210, 220, send)), rank(1, (150, 200, group(("Recv", 0))))]
+    )
+    assert zero is not None
+    assert zero.reason == "the sends and receives of a communicator do not fit each other"
+
+
+def test_a_group_over_two_communicators_is_matched_by_order() -> None:
+    both: list[Call] = [
+        ("ncclGroupStart", {}), *collective(WORLD), *collective(PAIR), ("ncclGroupEnd", {}),
+    ]  # fmt: skip
+    zero, _ = exchanges([rank(0, (100, 200, both)), rank(1, (150, 200, both))])
+    assert told(zero) == [(50, 1, 50)]
+
+
+def test_clocks_are_brought_together_over_ranks_in_between() -> None:
+    """The first and the third rank share no communicator."""
+    traces = [
+        rank(0, (100, 200, collective(WORLD)), utc=1000),
+        rank(1, (100, 200, collective(WORLD)), (300, 400, collective(PAIR)), utc=995),
+        rank(2, (100, 390, collective(PAIR)), utc=990),
+    ]
+    _, one, two = exchanges(traces)
+    assert one is not None
+    assert two is not None
+    assert one.clocks[0].offset_ns == 5
+    assert two.clocks[0].offset_ns == 20
+
+
+def test_messages_are_listed_by_communicator() -> None:
+    traces = [
+        rank(0, (100, 200, collective(PAIR)), (300, 400, collective(-2))),
+        rank(1, (150, 200, collective(PAIR)), (360, 400, collective(-2))),
+    ]
+    options = [Options(instances=True)] * 2
+    entries: list[Communication] = [
+        entry
+        for analysis in api.analyze_together(traces, options).traces
+        for entry in analysis.communication
+    ]
+    found = {kind.communicator: (kind.transfer_ns, kind.wait_ns) for kind in entries[0].messages}
+    # Written as NCCL does: 64 bits without a sign.
+    assert found == {"0000000000002222": (50, 50), "fffffffffffffffe": (40, 60)}
+    assert entries[1].per_message is not None
+    assert [one.communicator for one in entries[1].per_message] == [
+        "0000000000002222", "fffffffffffffffe",
+    ]  # fmt: skip
+
+
+EDGES = [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.sampled_from(EDGES), min_size=1, max_size=6), min_size=1, max_size=4),
+    st.lists(st.integers(0, 50), min_size=12, max_size=12),
+)
+def test_any_exchange_waits_for_the_last_of_its_partners(
+    steps: list[list[tuple[int, int]]], delays: list[int]
+) -> None:
+    """All work that a step has to do takes 100 from when its partners are there."""
+    begins = [[1000 * (step + 1) + delays[3 * step + r] for r in range(3)] for step in range(4)]
+    partners = [
+        [{r, *(a + b - r for a, b in messages if r in (a, b))} for r in range(3)]
+        for messages in steps
+    ]
+    traces = []
+    for r in range(3):
+        kernels = []
+        for step, messages in enumerate(steps):
+            calls = [("Send", b) if r == a else ("Recv", a) for a, b in messages if r in (a, b)]
+            if not calls:
+                continue
+            latest = max(begins[step][other] for other in partners[step][r])
+            kernels.append((begins[step][r], latest + 100, group(*calls)))
+        kernels.append((9000, 9010, collective(WORLD)))
+        traces.append(rank(r, *kernels))
+    for r, exchange in enumerate(exchanges(traces)):
+        mine = [step for step in range(len(steps)) if len(partners[step][r]) > 1]
+        found = told(exchange)
+        assert [transfer for transfer, _, _ in found] == [100] * len(mine) + [10]
+        for step, (_, late, late_ns) in zip(mine, found, strict=False):
+            times = {other: begins[step][other] for other in partners[step][r]}
+            apart = max(times.values()) - min(times.values())
+            assert late_ns == apart
+            assert late == -1 if not apart else times[late] == max(times.values())
