@@ -29,6 +29,7 @@ from gpuscope.benchmarks._harness import (
     Result,
     Session,
     Twin,
+    add_chunk_arguments,
     calibrate_steps,
     choose_chunk_bytes,
     chosen_options,
@@ -36,15 +37,10 @@ from gpuscope.benchmarks._harness import (
     max_steps,
     open_session,
     pass_term,
-    pipeline_figures,
-    pipeline_lines,
-    pipeline_quantities,
-    pipeline_remarks,
-    pipeline_stages,
     positive_int,
     refuse_inexact,
+    report_pipeline,
     say,
-    size_argument,
 )
 from gpuscope.errors import UsageError
 from gpuscope.units import format_ns
@@ -160,17 +156,20 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         corrupt=work.hosts[-1] if twin == CORRUPT.name else None,
     )
     pipeline = Pipeline(work.stage_times(), options.chunks, options.streams, session.copy_engines)
-    both_ways = work.both_ways_ns()
     passes, issued = measured.passes, measured.issued
-    figures = pipeline_figures(
-        pipeline, both_ways, passes["sequential"], passes["graph"], size_bytes
+    report = report_pipeline(
+        pipeline,
+        work.both_ways_ns(),
+        passes["sequential"],
+        passes["graph"],
+        size_bytes=size_bytes,
+        pcie_bytes_per_s=session.pcie_limit_bytes_per_s(measured.readings),
     )
-    figures |= {
+    figures = report.figures | {
         "streamed_speedup": passes["sequential"].median_ns / passes["streamed"].median_ns,
         "streamed_issue_ns": issued["streamed"].median_ns,
         "graph_issue_ns": issued["graph"].median_ns,
     }
-    limit = session.pcie_limit_bytes_per_s(measured.readings)
     streamed = Quantity(
         "issued to streams",
         passes["streamed"].median_ns,
@@ -182,19 +181,19 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         measured,
         twin=twin,
         options=asdict(replace(options, size_bytes=size_bytes, kernel_steps=work.steps)),
-        stages=pipeline_stages(pipeline, both_ways),
+        stages=report.stages,
         figures=figures,
-        quantities=[*pipeline_quantities(figures, passes["graph"], limit), streamed],
+        quantities=[*report.quantities, streamed],
         expected=_expected(pipeline, twin),
         title=f"{options.chunks} chunks of {format_size(size_bytes)}, "
         f"{options.streams} streams, {work.steps} kernel steps",
         baselines={"streamed": "sequential", "graph": "sequential"},
         lines=[
-            *pipeline_lines(pipeline, both_ways, figures),
+            *report.lines,
             f"issuing took the host {format_ns(figures['streamed_issue_ns'])} operation by "
             f"operation, {format_ns(figures['graph_issue_ns'])} as a graph",
         ],
-        notes=[*notes, *pipeline_remarks(figures, session.copy_engines)],
+        notes=[*notes, *report.notes],
     )
 
 
@@ -212,22 +211,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunks", type=positive_int, metavar="N", help="pieces of the data (default: 8)"
     )
-    parser.add_argument(
-        "--streams", type=positive_int, metavar="N", help="streams they go to in turn (default: 4)"
-    )
-    parser.add_argument(
-        "--size",
-        dest="size_bytes",
-        type=size_argument,
-        metavar="SIZE",
-        help="bytes a chunk, such as 64M (default: about 3 ms of copying, 16M to 256M)",
-    )
-    parser.add_argument(
-        "--kernel-steps",
-        type=positive_int,
-        metavar="K",
-        help="multiply-adds an element (default: as long as the copy in)",
-    )
+    add_chunk_arguments(parser, size_default="about 3 ms of copying, 16M to 256M")
 
 
 BENCHMARK = Benchmark(

@@ -32,9 +32,8 @@ from gpuscope.benchmarks._harness import (
     Statistics,
     Twin,
     buffer_limit_bytes,
-    check_chunk,
+    chosen_bytes,
     chosen_options,
-    fit_chunk,
     format_size,
     host_array,
     open_session,
@@ -183,12 +182,8 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     """Measure, and put the result together."""
     pageable = twin == "pageable"
     limit_bytes = buffer_limit_bytes(session, device_buffers=3, host_buffers=2)
-    if options.size_bytes is None:
-        wanted = _PAGEABLE_SIZE_BYTES if pageable else _SIZE_BYTES
-        size_bytes = fit_chunk(wanted, limit_bytes)
-    else:
-        size_bytes = options.size_bytes
-        check_chunk(size_bytes, limit_bytes)
+    wanted = _PAGEABLE_SIZE_BYTES if pageable else _SIZE_BYTES
+    size_bytes = chosen_bytes(options.size_bytes, wanted, limit_bytes)
     copies = options.copies or (_PAGEABLE_COPIES if pageable else _COPIES)
     work = _Workload(
         session, size_bytes, copies, streams=options.same_direction, pinned=not pageable

@@ -39,23 +39,18 @@ from gpuscope.benchmarks._harness import (
     Session,
     StageTimes,
     Twin,
+    add_chunk_arguments,
     buffer_limit_bytes,
     calibrate_steps,
-    check_chunk,
+    chosen_bytes,
     chosen_options,
-    fit_chunk,
     format_size,
     max_steps,
     open_session,
-    pipeline_figures,
-    pipeline_lines,
-    pipeline_quantities,
-    pipeline_remarks,
-    pipeline_stages,
     positive_int,
     refuse_inexact,
+    report_pipeline,
     say,
-    size_argument,
 )
 from gpuscope.errors import UsageError
 from gpuscope.units import format_ns
@@ -129,11 +124,7 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     limit_bytes = buffer_limit_bytes(
         session, device_buffers=2 * options.streams + 1, host_buffers=2 * options.cycles
     )
-    if options.size_bytes is None:
-        size_bytes = fit_chunk(_SIZE_BYTES, limit_bytes)
-    else:
-        size_bytes = options.size_bytes
-        check_chunk(size_bytes, limit_bytes)
+    size_bytes = chosen_bytes(options.size_bytes, _SIZE_BYTES, limit_bytes)
     streams = [cp.cuda.Stream(non_blocking=True) for _ in range(options.streams)]
     if twin == "one-stream":
         streams = streams[:1] * options.streams
@@ -166,16 +157,18 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         corrupt=matched.hosts[-1] if twin == CORRUPT.name else None,
     )
     stages = matched.stage_times()
-    both_ways = matched.both_ways_ns()
     pipeline = Pipeline(stages, options.cycles, options.streams, session.copy_engines)
     tiny_pipeline = replace(pipeline, stages=replace(stages, kernel=tiny.kernel_ns(1)))
     passes = measured.passes
-    figures = pipeline_figures(
-        pipeline, both_ways, passes["matched-sequential"], passes["matched-overlapped"], size_bytes
+    report = report_pipeline(
+        pipeline,
+        matched.both_ways_ns(),
+        passes["matched-sequential"],
+        passes["matched-overlapped"],
+        size_bytes=size_bytes,
+        pcie_bytes_per_s=session.pcie_limit_bytes_per_s(measured.readings),
     )
     tiny_ns = passes["tiny-overlapped"].median_ns
-    figures["tiny_speedup"] = passes["tiny-sequential"].median_ns / tiny_ns
-    figures["tiny_t_lb_ns"] = tiny_pipeline.bound_ns
     names = ("nothing overlaps", "one copy engine", "one engine a direction")
     limits = dict(zip(names, _cycle_limits_ns(stages), strict=True))
     cycle_ns = passes["matched-overlapped"].median_ns / options.cycles
@@ -183,17 +176,14 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         measured,
         twin=twin,
         options=asdict(replace(options, size_bytes=size_bytes, kernel_steps=matched.steps)),
-        stages={
-            **pipeline_stages(pipeline, both_ways),
-            "tiny_kernel_ns": tiny_pipeline.stages.kernel,
+        stages=report.stages | {"tiny_kernel_ns": tiny_pipeline.stages.kernel},
+        figures=report.figures
+        | {
+            "tiny_speedup": passes["tiny-sequential"].median_ns / tiny_ns,
+            "tiny_t_lb_ns": tiny_pipeline.bound_ns,
         },
-        figures=figures,
         quantities=[
-            *pipeline_quantities(
-                figures,
-                passes["matched-overlapped"],
-                session.pcie_limit_bytes_per_s(measured.readings),
-            ),
+            *report.quantities,
             Quantity(
                 "copies only", tiny_ns, "ns", tiny_pipeline.bound_ns, "its stages, timed alone"
             ),
@@ -206,11 +196,11 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
             "matched-overlapped": "matched-sequential",
         },
         lines=[
-            *pipeline_lines(pipeline, both_ways, figures),
+            *report.lines,
             f"a cycle took {format_ns(cycle_ns)}; at least "
             + ", ".join(f"{format_ns(limit)} where {name}" for name, limit in limits.items()),
         ],
-        notes=pipeline_remarks(figures, session.copy_engines),
+        notes=report.notes,
     )
 
 
@@ -230,22 +220,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cycles", type=positive_int, metavar="N", help="chunks of the data (default: 10)"
     )
-    parser.add_argument(
-        "--streams", type=positive_int, metavar="N", help="streams they go to in turn (default: 4)"
-    )
-    parser.add_argument(
-        "--size",
-        dest="size_bytes",
-        type=size_argument,
-        metavar="SIZE",
-        help="bytes a chunk (default: 16M)",
-    )
-    parser.add_argument(
-        "--kernel-steps",
-        type=positive_int,
-        metavar="K",
-        help="multiply-adds an element in `matched` (default: as long as the copy in)",
-    )
+    add_chunk_arguments(parser, size_default="16M")
 
 
 BENCHMARK = Benchmark(

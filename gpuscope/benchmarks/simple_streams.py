@@ -37,9 +37,8 @@ from gpuscope.benchmarks._harness import (
     Twin,
     buffer_limit_bytes,
     calibrate_steps,
-    check_chunk,
+    chosen_bytes,
     chosen_options,
-    fit_chunk,
     format_size,
     host_array,
     max_steps,
@@ -172,11 +171,7 @@ def _run(arguments: argparse.Namespace) -> Result:
 def _measure(session: Session, options: _Options, twin: str | None, reps: int) -> Result:
     """Calibrate, measure, and put the result together."""
     limit_bytes = buffer_limit_bytes(session, device_buffers=2, host_buffers=2)
-    if options.size_bytes is None:
-        size_bytes = fit_chunk(_SIZE_BYTES, limit_bytes)
-    else:
-        size_bytes = options.size_bytes
-        check_chunk(size_bytes, limit_bytes)
+    size_bytes = chosen_bytes(options.size_bytes, _SIZE_BYTES, limit_bytes)
     work = _Workload(session, size_bytes, options, twin)
     pattern = Pattern(session.cp, session.cp.empty(work.elements, "float32"))
     pattern.fill_device(work.data)

@@ -34,23 +34,19 @@ from gpuscope.benchmarks._harness import (
     Result,
     Session,
     Twin,
+    add_chunk_arguments,
     calibrate_steps,
     choose_chunk_bytes,
     chosen_options,
     format_size,
     max_steps,
     open_session,
-    pipeline_figures,
-    pipeline_lines,
-    pipeline_quantities,
-    pipeline_remarks,
-    pipeline_stages,
     positive_float,
     positive_int,
     read_plan,
     refuse_inexact,
+    report_pipeline,
     say,
-    size_argument,
 )
 from gpuscope.errors import UsageError
 
@@ -231,24 +227,27 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
 
     # The stages are timed last: they are warm then, and a cold baseline stays cold.
     pipeline = Pipeline(work.stage_times(), options.chunks, options.streams, session.copy_engines)
-    both_ways = work.both_ways_ns()
-    figures = pipeline_figures(
-        pipeline, both_ways, measured.passes["sequential"], measured.passes["streamed"], size_bytes
+    report = report_pipeline(
+        pipeline,
+        work.both_ways_ns(),
+        measured.passes["sequential"],
+        measured.passes["streamed"],
+        size_bytes=size_bytes,
+        pcie_bytes_per_s=session.pcie_limit_bytes_per_s(measured.readings),
     )
-    limit = session.pcie_limit_bytes_per_s(measured.readings)
     return session.conclude(
         measured,
         twin=twin,
         options=asdict(replace(options, size_bytes=size_bytes, kernel_steps=work.steps)),
-        stages=pipeline_stages(pipeline, both_ways),
-        figures=figures,
-        quantities=pipeline_quantities(figures, measured.passes["streamed"], limit),
+        stages=report.stages,
+        figures=report.figures,
+        quantities=report.quantities,
         expected=_expected(pipeline, twin),
         title=f"{options.chunks} chunks of {format_size(size_bytes)}, "
         f"{options.streams} streams, {work.steps} kernel steps",
         baselines={"streamed": "sequential"},
-        lines=pipeline_lines(pipeline, both_ways, figures),
-        notes=[*notes, *pipeline_remarks(figures, session.copy_engines)],
+        lines=report.lines,
+        notes=[*notes, *report.notes],
         cold=cold,
     )
 
@@ -265,22 +264,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunks", type=positive_int, metavar="N", help="pieces of the data (default: 8)"
     )
-    parser.add_argument(
-        "--streams", type=positive_int, metavar="N", help="streams they go to in turn (default: 4)"
-    )
-    parser.add_argument(
-        "--size",
-        dest="size_bytes",
-        type=size_argument,
-        metavar="SIZE",
-        help="bytes a chunk, such as 64M (default: about 3 ms of copying, 16M to 256M)",
-    )
-    parser.add_argument(
-        "--kernel-steps",
-        type=positive_int,
-        metavar="K",
-        help="multiply-adds an element (default: as long as the copy in)",
-    )
+    add_chunk_arguments(parser, size_default="about 3 ms of copying, 16M to 256M")
     parser.add_argument(
         "--kernel-ratio",
         type=positive_float,

@@ -5,6 +5,7 @@ What `streams`, `multicopy` and `graph` have in common. They differ in how they 
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,6 +21,8 @@ from gpuscope.benchmarks._harness.sizing import (
     fit_chunk,
     format_size,
     memory_limit_bytes,
+    positive_int,
+    size_argument,
 )
 from gpuscope.benchmarks._harness.stats import Statistics, contended_median_ns
 from gpuscope.errors import UsageError
@@ -192,6 +195,26 @@ class Chunks:
             ]
         )
         return contended_median_ns(spans_in, spans_out), contended_median_ns(spans_out, spans_in)
+
+
+def add_chunk_arguments(parser: argparse.ArgumentParser, *, size_default: str) -> None:
+    """Add the options of how chunks are cut and worked on."""
+    parser.add_argument(
+        "--streams", type=positive_int, metavar="N", help="streams they go to in turn (default: 4)"
+    )
+    parser.add_argument(
+        "--size",
+        dest="size_bytes",
+        type=size_argument,
+        metavar="SIZE",
+        help=f"bytes a chunk, such as 64M (default: {size_default})",
+    )
+    parser.add_argument(
+        "--kernel-steps",
+        type=positive_int,
+        metavar="K",
+        help="multiply-adds an element (default: as long as the copy in)",
+    )
 
 
 def buffer_limit_bytes(session: Session, *, device_buffers: int, host_buffers: int) -> int:

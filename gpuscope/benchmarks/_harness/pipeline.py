@@ -193,6 +193,50 @@ BothWays = tuple[int | None, int | None]
 """Times of a copy in and a copy out with the other direction busy, in ns; None: not measured."""
 
 
+@dataclass(frozen=True, slots=True)
+class PipelineReport:
+    """What the result of every pipeline of chunks says, in the parts of a result.
+
+    ``lines`` and ``notes`` are for people.
+    """
+
+    stages: dict[str, int | None]
+    figures: dict[str, float | None]
+    quantities: tuple[Quantity, ...]
+    lines: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def report_pipeline(
+    pipeline: Pipeline,
+    both_ways: BothWays,
+    sequential: Statistics,
+    streamed: Statistics,
+    *,
+    size_bytes: int,
+    pcie_bytes_per_s: float | None,
+) -> PipelineReport:
+    """Say what a pipeline of chunks of `size_bytes` reached, and what limits it.
+
+    `sequential` and `streamed` are the times of all chunks, one after another and overlapping;
+    `pcie_bytes_per_s` is what the link carries one way.
+    """
+    figures = pipeline_figures(pipeline, both_ways, sequential, streamed, size_bytes)
+    return PipelineReport(
+        stages={
+            "h2d_ns": pipeline.stages.h2d,
+            "kernel_ns": pipeline.stages.kernel,
+            "d2h_ns": pipeline.stages.d2h,
+            "h2d_contended_ns": both_ways[0],
+            "d2h_contended_ns": both_ways[1],
+        },
+        figures=figures,
+        quantities=pipeline_quantities(figures, streamed, pcie_bytes_per_s),
+        lines=tuple(pipeline_lines(pipeline, both_ways, figures)),
+        notes=tuple(pipeline_remarks(figures, pipeline.copy_engines)),
+    )
+
+
 def pipeline_figures(
     pipeline: Pipeline,
     both_ways: BothWays,
@@ -220,17 +264,6 @@ def pipeline_figures(
         "d2h_rate_bytes_per_s": rate_bytes_per_s(size_bytes, pipeline.stages.d2h),
         "h2d_contended_rate_bytes_per_s": rate_bytes_per_s(size_bytes, h2d_ns),
         "d2h_contended_rate_bytes_per_s": rate_bytes_per_s(size_bytes, d2h_ns),
-    }
-
-
-def pipeline_stages(pipeline: Pipeline, both_ways: BothWays) -> dict[str, int | None]:
-    """Return the stage times of a result."""
-    return {
-        "h2d_ns": pipeline.stages.h2d,
-        "kernel_ns": pipeline.stages.kernel,
-        "d2h_ns": pipeline.stages.d2h,
-        "h2d_contended_ns": both_ways[0],
-        "d2h_contended_ns": both_ways[1],
     }
 
 

@@ -110,6 +110,14 @@ def check_chunk(size_bytes: int, limit_bytes: int) -> None:
         )
 
 
+def chosen_bytes(asked: int | None, default: int, limit_bytes: int) -> int:
+    """Return the size of a buffer: `asked` if that fits, else the default, halved until it does."""
+    if asked is None:
+        return fit_chunk(default, limit_bytes)
+    check_chunk(asked, limit_bytes)
+    return asked
+
+
 def calibrate_steps(measure_ns: Callable[[int], int], target_ns: int, max_steps: int) -> int:
     """Find the number of kernel steps that lasts `target_ns`, within 10 %.
 

@@ -1,39 +1,34 @@
 """Results wait behind one that is not done yet: run with CUDA_DEVICE_MAX_CONNECTIONS=1.
 
-Of each pair of kernels the first is long and the second short, and both results are copied out.
-With one hardware queue the copies out go in the order of their calls, so the result of the short
-kernel waits for the long one, and so does what comes next in its stream. Issued the other way round
-nothing waits.
+Kernels of four lengths run side by side, and the results are copied out. With one hardware queue
+the copies out go in the order of their calls: where the longest kernel is issued first, the results
+of all others wait for it, with the link idle. Issued the other way round nothing waits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cupy as cp
 
-from tests.gpu.programs._parts import MS, US, Gpu, phase, record
+from tests.gpu.programs._parts import MS, Gpu, phase, record
 
-PAIRS = 4
+ROUNDS = 3
+LENGTHS_NS = (4 * MS, 3 * MS, 2 * MS, MS)
 
 
 def main() -> None:
-    gpu = Gpu(size_bytes=96 << 20, chunks=2)
-    long, short = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
+    gpu = Gpu(size_bytes=96 << 20, chunks=len(LENGTHS_NS))
+    streams = [cp.cuda.Stream(non_blocking=True) for _ in LENGTHS_NS]
 
-    def pairs(order: tuple[tuple[cp.cuda.Stream, int], ...]) -> None:
-        for _ in range(PAIRS):
-            for stream, ns in order:
-                gpu.kernel(stream, ns)
-                gpu.copy_out(0 if stream is long else 1, stream)
+    def rounds(name: str, lengths_ns: Sequence[int]) -> None:
+        for _ in range(ROUNDS):
+            with phase(name):
+                for chunk, (stream, length_ns) in enumerate(zip(streams, lengths_ns, strict=True)):
+                    gpu.kernel(stream, length_ns)
+                    gpu.copy_out(chunk, stream)
 
-    def mistake() -> None:
-        with phase("issue_order"):
-            pairs(((long, 3 * MS), (short, 200 * US)))
-
-    def repaired() -> None:
-        with phase("repaired"):
-            pairs(((short, 200 * US), (long, 3 * MS)))
-
-    record(mistake, repaired)
+    record(lambda: rounds("issue_order", LENGTHS_NS), lambda: rounds("repaired", LENGTHS_NS[::-1]))
 
 
 if __name__ == "__main__":

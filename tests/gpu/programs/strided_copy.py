@@ -7,7 +7,7 @@ import cupy as cp
 from tests.gpu.programs._parts import MIB, Gpu, phase, record
 
 COPIES = 8
-WIDTH_BYTES, PITCH_BYTES = 64, 512
+WIDTH_BYTES, PITCH_BYTES = 16, 256
 
 
 def main() -> None:

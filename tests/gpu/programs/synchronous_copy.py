@@ -1,10 +1,10 @@
-"""Copies by cudaMemcpy keep the thread from issuing to other streams until they are done."""
+"""Copies by cudaMemcpy, in and out in turn, keep the thread from issuing one beside the other."""
 
 from __future__ import annotations
 
 import cupy as cp
 
-from tests.gpu.programs._parts import MS, Gpu, phase, record
+from tests.gpu.programs._parts import US, Gpu, phase, record
 
 CHUNKS = 8
 
@@ -17,18 +17,21 @@ def main() -> None:
     def mistake() -> None:
         with phase("synchronous_copy"):
             for chunk in range(CHUNKS):
-                stream = streams[chunk % len(streams)]
+                # The kernel of the chunk before is done: it is shorter than this copy.
                 buffer, host = gpu.buffers[chunk].ptr, gpu.hosts[chunk].ptr
                 runtime.memcpy(buffer, host, gpu.size_bytes, runtime.memcpyHostToDevice)
-                gpu.kernel(stream, MS)
-                gpu.copy_out(chunk, stream)
+                gpu.kernel(streams[chunk % len(streams)], 500 * US)
+                if chunk:
+                    buffer, host = gpu.buffers[chunk - 1].ptr, gpu.hosts[chunk - 1].ptr
+                    runtime.memcpy(host, buffer, gpu.size_bytes, runtime.memcpyDeviceToHost)
+            gpu.copy_out(CHUNKS - 1, streams[(CHUNKS - 1) % len(streams)])
 
     def repaired() -> None:
         with phase("repaired"):
             for chunk in range(CHUNKS):
                 stream = streams[chunk % len(streams)]
                 gpu.copy_in(chunk, stream)
-                gpu.kernel(stream, MS)
+                gpu.kernel(stream, 500 * US)
                 gpu.copy_out(chunk, stream)
 
     record(mistake, repaired)
