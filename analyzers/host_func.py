@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import USES, Case, Region
-from gpuscope.intervals import length, sum_by, union
+from gpuscope.intervals import length, union
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
@@ -68,21 +68,8 @@ def _rule(case: Case, functions: Int64, region: Region) -> Finding | None:
             "calls": case.calls_evidence(np.unique(function)),
             "examples": case.operation_examples(rows, cost),
         },
-        saving_ns=min(held, region.span_ns - _longest_streams_ns(case, region)),
+        saving_ns=min(held, region.span_ns - region.fullest_streams_ns),
     )
-
-
-def _longest_streams_ns(case: Case, region: Region) -> int:
-    """Return the work of each instance's fullest stream, summed: streams stay as they are."""
-    ops, rows = case.ops, region.rows
-    _, stream = np.unique(ops.stream[rows], return_inverse=True)
-    count = int(stream.max(initial=0)) + 1
-    work = sum_by(
-        ops.end_ns[rows] - ops.start_ns[rows],
-        region.instance * count + stream,
-        region.instances * count,
-    )
-    return int(work.reshape(-1, count).max(axis=1).sum())
 
 
 ANALYZER = Analyzer(

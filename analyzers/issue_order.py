@@ -44,7 +44,7 @@ def _rule(case: Case, one_queue: bool, region: Region) -> Finding | None:
     rows, head, ready = _held_behind(case, region)
     start = case.ops.start_ns[head]
     held = length(union(ready, start))
-    saving = min(held, region.potential_ns)
+    saving = min(held, region.potential_ns, region.span_ns - region.fullest_streams_ns)
     if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
     out = case.ops.op_class[head] == CODE["d2h"]
@@ -78,24 +78,24 @@ def _rule(case: Case, one_queue: bool, region: Region) -> Finding | None:
 def _held_behind(case: Case, region: Region) -> tuple[Int64, Int64, Int64]:
     """Return the held copies, the copy each was held by, and since when.
 
-    A copy is held by the one issued before it on the engine if it had all it needs while the engine
-    was idle, and began only when that one, which belongs to another stream, was over.
+    The first of copies that follow on each other holds the later ones of other streams that had all
+    they need while the engine was idle before it.
     """
     waits, ops = case.waits, case.ops
     copies = region.rows[np.isin(region.op_class, COPY_CODES)]
     copies = copies[(waits.call_start_ns[copies] >= 0) & (ops.graph_node[copies] < 0)]
     engine = np.zeros(len(copies), np.int64) if region.single_engine else ops.op_class[copies]
-    copies = copies[np.lexsort((waits.call_start_ns[copies], engine))]
-    engine = np.zeros(len(copies), np.int64) if region.single_engine else ops.op_class[copies]
-    head, rows = copies[:-1], copies[1:]
+    order = np.lexsort((waits.call_start_ns[copies], engine))
+    copies, engine = copies[order], engine[order]
+    after = ops.start_ns[copies[1:]] - ops.end_ns[copies[:-1]]
+    follows = (engine[1:] == engine[:-1]) & (after >= 0) & (after <= START_LATENCY_NS)
+    place = np.arange(len(copies))
+    place[1:][follows] = 0
+    head, rows = copies[np.maximum.accumulate(place)], copies
     own = np.maximum(np.maximum(waits.stream_ns[rows], waits.event_ns[rows]), waits.null_ns[rows])
     # Free from the end of the copy before the head, which the engine was still busy with.
     ready = np.maximum(np.maximum(own, waits.call_end_ns[rows]), waits.engine_ns[head])
-    after = ops.start_ns[rows] - ops.end_ns[head]
-    held = (engine[1:] == engine[:-1]) & (ops.stream[rows] != ops.stream[head])
-    held &= (
-        (ops.start_ns[head] - ready > START_LATENCY_NS) & (after >= 0) & (after <= START_LATENCY_NS)
-    )
+    held = (ops.stream[rows] != ops.stream[head]) & (ops.start_ns[head] - ready > START_LATENCY_NS)
     return rows[held], head[held], ready[held]
 
 

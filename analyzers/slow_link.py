@@ -2,10 +2,14 @@
 
 A trace does not say what a link can do, so its rate is learnt from the trace: the best that large
 copies reached, with nothing else copied meanwhile, on GPUs of the same model in the same direction.
-One that stays far below it has a worse path: memory of another NUMA node, fewer lanes, staging.
+One that stays far below it has a worse path (memory of another NUMA node, fewer lanes, staging), or
+shares it with what the trace does not hold. Copies of rows with gaps between them are slow by
+themselves and left out.
 """
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 
@@ -17,7 +21,7 @@ from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import PAGEABLE, STAGED
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_bytes, format_ns, format_ratio
-from gpuscope.waits import Bool, Int64
+from gpuscope.waits import Bool, Int64, call_name
 
 MIN_SIZE_BYTES = 4 << 20
 """Smaller copies do not reach their link's rate: what a copy takes before it begins counts."""
@@ -27,6 +31,8 @@ RATE_QUANTILE = 0.90
 """Which of the rates seen is the link's own: the best few may be cut short by the clock."""
 MIN_COPIES = 3
 """Undisturbed copies on each side of the comparison."""
+_OF_ROWS = re.compile(r"^cu(da)?Memcpy[23]D")
+"""Calls that copy rows of an array, not one block."""
 MIN_SAVING_SHARE = 0.01
 """Share of the region's span that faster copies would give back, where nothing hides them."""
 
@@ -54,6 +60,9 @@ def _undisturbed(case: Case) -> Bool:
     alone[copies[quiet]] = True
     alone &= (ops.size_bytes >= MIN_SIZE_BYTES) & (ops.flags & STAGED == 0)
     alone &= (ops.src_kind != PAGEABLE) & (ops.dst_kind != PAGEABLE)
+    rows = np.flatnonzero(alone & (ops.launch >= 0))
+    names = [i for i, text in enumerate(case.trace.strings) if _OF_ROWS.search(call_name(text))]
+    alone[rows] = ~np.isin(case.api.name[ops.launch[rows]], names)
     return alone
 
 
@@ -101,11 +110,12 @@ def _rule(case: Case, alone: Bool, link_rate: Int64, region: Region) -> Finding 
             f"in the trace: {format_bytes(typical)}/s, not {format_bytes(reference)}/s; of the "
             f"{format_ns(length(bare))} that they lie bare, {format_ns(saving)} is due to that"
         ),
-        mechanism="nothing else was copied meanwhile, so it is the path that is slow",
+        mechanism="the trace holds nothing else that was copied meanwhile, so the path is slow",
         removable="unknown",
         advice=(
-            "bind the process, and so its host buffers, to the GPU's NUMA node (numactl "
-            "--cpunodebind --membind); see nvidia-smi -q for the link's width"
+            "see whether another process copies over the same link; bind this one, and so its "
+            "host buffers, to the GPU's NUMA node (numactl --cpunodebind --membind); see "
+            "nvidia-smi -q for the link's width"
         ),
         evidence={
             "count": len(rows),

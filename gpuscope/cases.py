@@ -281,6 +281,18 @@ class Region:
         return len(np.unique(self.ops.stream[self.rows[np.isin(self.op_class, codes)]]))
 
     @cached_property
+    def fullest_streams_ns(self) -> int:
+        """Work of each instance's fullest stream, summed: less time its order does not allow."""
+        _, stream = np.unique(self.ops.stream[self.rows], return_inverse=True)
+        count = int(stream.max(initial=0)) + 1
+        work = sum_by(
+            self.ops.end_ns[self.rows] - self.ops.start_ns[self.rows],
+            self.instance * count + stream,
+            self.instances * count,
+        )
+        return int(work.reshape(-1, count).max(axis=1).sum())
+
+    @cached_property
     def cycles(self) -> float:
         """How often an instance goes from copying in, out or across to computing, on average."""
         kind = np.zeros(len(self.rows), np.int8)

@@ -102,21 +102,36 @@ def test_an_unknown_number_of_copy_engines_abstains() -> None:
     assert analysis.findings == ()
 
 
-def test_breadth_first_behind_late_work() -> None:
-    """Copies out of two streams, the first of which waits for a long kernel, in one direction."""
+def longest_first(lengths_ms: Sequence[int]) -> Program:
+    """Kernels side by side, each with its copy out; the copies go in the order of their calls."""
     program = Program(environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
     with program.range("loop"):
-        for step in range(4):
-            program.kernel(1, 4 * MS)
-            program.kernel(2, MS)
-            program.copy("d2h", 1, MS)
-            program.copy("d2h", 2, MS)
-            program.copy("h2d", 3 + step, MS)
+        for stream, length_ms in enumerate(lengths_ms, start=1):
+            program.kernel(stream, length_ms * MS)
+            program.copy("d2h", stream, MS)
+    return program
 
-    finding = only(program, "issue-order")
 
+def test_all_copies_behind_the_waiting_one_are_held_by_it() -> None:
+    finding = only(longest_first([5, 3, 2, 1]), "issue-order")
+
+    assert finding.evidence["count"] == 3
     assert finding.evidence["order"] == "depth first"
-    assert finding.evidence["count"] == 4
+    saved = span_ns(longest_first([5, 3, 2, 1])) - span_ns(longest_first([1, 2, 3, 5]))
+    assert finding.saving_ns == pytest.approx(saved, rel=0.25)
+    assert findings(longest_first([1, 2, 3, 5]), *SCHEDULE) == []
+
+
+def test_what_is_held_saves_nothing_where_one_stream_takes_the_time() -> None:
+    """The longest kernels and their copies make up the whole span, whatever comes first."""
+    program = Program(environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+    with program.range("loop"):
+        for _ in range(4):
+            for stream, ns in ((1, 4 * MS), (2, MS)):
+                program.kernel(stream, ns)
+                program.copy("d2h", stream, MS)
+
+    assert findings(program, *SCHEDULE) == []
 
 
 # timing-events
@@ -207,7 +222,7 @@ SIZE = 55_000_000
 PINNED = MEMORY_KINDS.index("pinned")
 
 
-def copies(durations: Sequence[int], size: int = SIZE, **extra: int) -> Trace:
+def copies(durations: Sequence[int], size: int = SIZE, **extra: int | str) -> Trace:
     """Copies one after the other on one device; a kernel for each, in the time between."""
     start, rows, kernels = 0, [], []
     facts = {"bytes": size, "src_kind": PINNED, "api": "cudaMemcpyAsync", **extra}
@@ -236,8 +251,10 @@ def test_copies_far_below_their_links_rate() -> None:
         copies([MS] * 4 + [2 * MS] * 4, size=1 << 20),
         copies([MS] * 4 + [2 * MS] * 4, src_kind=MEMORY_KINDS.index("pageable")),
         copies([MS] * 4 + [2 * MS] * 4, flags=STAGED),
+        copies([MS] * 4 + [2 * MS] * 4, api="cudaMemcpy2DAsync_v3020"),
+        copies([MS] * 4 + [2 * MS] * 4, api="cuMemcpy3DAsync_v2"),
     ],
-    ids=["alike", "not far below", "small", "pageable", "staged"],
+    ids=["alike", "not far below", "small", "pageable", "staged", "of rows", "of planes"],
 )
 def test_copies_that_say_nothing_of_a_link(trace: Trace) -> None:
     assert of(trace) == []
