@@ -2,7 +2,7 @@
 
 `other-thread`: a range misses the operations that other threads launched in its window, so figures
 of the range say little. `graph-opaque`: CUDA graphs were traced as one record each.
-`not-observable`: the program uses a library whose transfers leave no rows at all.
+`not-observable`: the program uses a library whose transfers may leave no rows at all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ UNSEEN = {
     "DeepEP": re.compile(r"(deep_ep|internode|intranode)(::.*|_dispatch.*|_combine.*)"),
     "GPUDirect Storage": re.compile(r"cuFile\w*|libkvikio|kvikio", re.IGNORECASE),
 }
-"""Libraries that move data without a record, by names of their kernels, NVTX domains and ranges."""
+"""Libraries that can move data without a record, by names of kernels, NVTX domains and ranges.
+
+NVSHMEM does so inside kernels; on a stream, and between GPUs that reach each other, its puts and
+gets are copies like any other.
+"""
 
 
 def run(trace: Trace, options: Options) -> Result:
@@ -58,8 +62,8 @@ def _not_observable(trace: Trace) -> list[Finding]:
                     device=None,
                     range=None,
                     claim=(
-                        f"the program uses {library}, whose transfers are not in the trace: no "
-                        "overlap in these figures does not mean that there was none"
+                        f"the program uses {library}, which can transfer data without a row in the "
+                        "trace: no overlap in these figures does not mean that there was none"
                     ),
                     mechanism=f"{len(seen)} names are its own, such as {seen[0]}",
                     removable="unknown",

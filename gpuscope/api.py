@@ -14,7 +14,7 @@ from typing import Any
 from gpuscope import communication
 from gpuscope.analysis import Analyzer, Options, RatioLimits, run_all, tables_for
 from gpuscope.analyzers import ANALYZERS
-from gpuscope.benchmarks import NOT_JUDGED
+from gpuscope.benchmarks import NOT_JUDGED, NOT_OBSERVABLE
 from gpuscope.errors import TraceError, UsageError
 from gpuscope.gates import budget
 from gpuscope.gates import compare as comparing
@@ -454,8 +454,8 @@ def judge(result: Mapping[str, Any], analyses: Analyses) -> Judgement:
     """Hold what a benchmark must show (``expected`` in its result) against what the trace shows.
 
     A row whose range, pair or class is absent, or whose verdict is inconclusive without being
-    expected, cannot be judged; one that the benchmark declares not judged is met by anything. With
-    several devices the worst one counts.
+    expected, cannot be judged; one that the benchmark declares not judged is met by anything, and
+    one not observable by a range that lacks the pair. With several devices the worst one counts.
     """
     return Judgement(
         tuple(
@@ -472,6 +472,9 @@ def _judge_pair(row: Mapping[str, Any], analyses: Analyses) -> JudgedPair:
     wanted = row["verdict"]
     least_rho = row.get("least_rho")
     subject = (row["range"], row["a"], row["b"], wanted)
+    if wanted == NOT_OBSERVABLE and scopes and not pairs:
+        reason = "what a kernel transfers leaves no rows: compare the time with its bound"
+        return JudgedPair(*subject, wanted, None, None, reason, True)
     if not pairs:
         reason = _absent("pair", scopes)
         return JudgedPair(*subject, None, row["ratio_limit"], None, reason, None, least_rho)

@@ -22,6 +22,8 @@ HOMES = {
     "subprocess": {"recording"},
     "cupy": {"benchmarks", "recording"},
     "mpi4py": {"benchmarks", "recording"},
+    "nvshmem": {"benchmarks"},
+    "cuda": {"benchmarks"},
     "nvtx": {"benchmarks", "recording"},
     "pynvml": {"benchmarks", "recording"},
     "dash": {"app"},

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import difflib
 
-from gpuscope.benchmarks._harness import NOT_JUDGED, WRONG_DATA, Benchmark, Twin, quantity_row
+from gpuscope.benchmarks._harness import (
+    NOT_JUDGED,
+    NOT_OBSERVABLE,
+    WRONG_DATA,
+    Benchmark,
+    Twin,
+    quantity_row,
+)
 from gpuscope.benchmarks.graph import BENCHMARK as _GRAPH
 from gpuscope.benchmarks.host_bandwidth import BENCHMARK as _HOST_BANDWIDTH
 from gpuscope.benchmarks.hyperq import BENCHMARK as _HYPERQ
 from gpuscope.benchmarks.jacobi import BENCHMARK as _JACOBI
 from gpuscope.benchmarks.multicopy import BENCHMARK as _MULTICOPY
+from gpuscope.benchmarks.nvshmem import BENCHMARK as _NVSHMEM
 from gpuscope.benchmarks.simple_streams import BENCHMARK as _SIMPLE_STREAMS
 from gpuscope.benchmarks.streams import BENCHMARK as _STREAMS
 from gpuscope.errors import UsageError
@@ -27,6 +35,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     _HOST_BANDWIDTH,
     _GRAPH,
     _JACOBI,
+    _NVSHMEM,
 )
 """Every benchmark, in the order of the list."""
 
@@ -51,6 +60,7 @@ def find_benchmark(name: str) -> Benchmark:
 __all__ = [
     "BENCHMARKS",
     "NOT_JUDGED",
+    "NOT_OBSERVABLE",
     "WRONG_DATA",
     "Benchmark",
     "Twin",

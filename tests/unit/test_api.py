@@ -46,6 +46,17 @@ def test_what_a_benchmark_does_not_judge_is_met_by_anything(streams: api.Analyse
     assert judgement.met
 
 
+def test_what_leaves_no_rows_is_met_by_a_range_without_them(streams: api.Analyses) -> None:
+    wanted = {"verdict": "inconclusive (not observable)", "ratio_limit": None}
+    unseen = api.judge(expectation(a="comm", **wanted), streams)
+    assert unseen.met
+    assert unseen.rows[0].found == wanted["verdict"]
+    seen = api.judge(expectation(**wanted), streams)
+    assert (seen.met, seen.cannot_judge) == (False, False)
+    nowhere = api.judge(expectation(range="nowhere", a="comm", **wanted), streams)
+    assert (nowhere.met, nowhere.cannot_judge) == (False, True)
+
+
 def test_more_than_the_verdict_may_be_asked_for() -> None:
     bidir = api.analyze([samples.path("bidir")])
     rho = bidir.traces[0].ranges_named("both")[0].scope.pair("d2h", "h2d").rho  # type: ignore[union-attr]

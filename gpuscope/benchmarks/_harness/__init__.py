@@ -1,9 +1,9 @@
 """What every benchmark shares.
 
 ``pipeline``, ``sizing`` and ``stats`` are arithmetic and run anywhere; ``gpu``, ``ranks``,
-``data``, ``machine``, ``links``, ``chunks`` and ``memory`` touch the GPU or MPI, and import their
-libraries only when used. Benchmarks import from here; what the Jacobi ones share is in
-``decomposition``, ``halo`` and ``stencil``, and imported from there.
+``data``, ``machine``, ``links``, ``chunks``, ``memory`` and ``symmetric`` touch the GPU, MPI or
+NVSHMEM, and import their libraries only when used. Benchmarks import from here; what the Jacobi
+ones share is in ``decomposition``, ``halo`` and ``stencil``, and imported from there.
 """
 
 from gpuscope.benchmarks._harness.chunks import (
@@ -22,7 +22,14 @@ from gpuscope.benchmarks._harness.data import (
     pass_value,
     raise_if_wrong,
 )
-from gpuscope.benchmarks._harness.gpu import Pass, Session, host_array, open_session, say
+from gpuscope.benchmarks._harness.gpu import (
+    Measured,
+    Pass,
+    Session,
+    host_array,
+    open_session,
+    say,
+)
 from gpuscope.benchmarks._harness.links import Link, link_between
 from gpuscope.benchmarks._harness.memory import CACHE_FACTOR, copy_rate_bytes_per_s
 from gpuscope.benchmarks._harness.pipeline import (
@@ -34,6 +41,7 @@ from gpuscope.benchmarks._harness.ranks import Ranks, leave, open_ranks
 from gpuscope.benchmarks._harness.registry import CORRUPT, Benchmark, Twin, add_common_arguments
 from gpuscope.benchmarks._harness.result import (
     NOT_JUDGED,
+    NOT_OBSERVABLE,
     Expected,
     ExpectedPeak,
     Quantity,
@@ -54,19 +62,23 @@ from gpuscope.benchmarks._harness.sizing import (
     size_argument,
 )
 from gpuscope.benchmarks._harness.stats import Statistics
+from gpuscope.benchmarks._harness.symmetric import Heap, open_heap
 
 __all__ = [
     "CACHE_FACTOR",
     "CORRUPT",
     "MIB",
     "NOT_JUDGED",
+    "NOT_OBSERVABLE",
     "WRONG_DATA",
     "Benchmark",
     "Chunks",
     "Expected",
     "ExpectedPeak",
     "FmaKernel",
+    "Heap",
     "Link",
+    "Measured",
     "Pass",
     "Pattern",
     "Pipeline",
@@ -90,6 +102,7 @@ __all__ = [
     "leave",
     "link_between",
     "max_steps",
+    "open_heap",
     "open_ranks",
     "open_session",
     "pass_term",

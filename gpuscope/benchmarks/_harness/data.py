@@ -105,12 +105,12 @@ class Pattern:
         for index, host in enumerate(hosts):
             part = self._scratch[: host.size]
             part.set(host)
-            self._count(part, first + total, worked, added, wrong[index:])
+            self.count(part, first + total, worked, added, wrong[index:])
             total += host.size
         raise_if_wrong(wrong.get().tolist(), total, "chunk")
 
-    def check_device(self, array: Any, first: int = 0) -> None:
-        """Compare every element of a device array with the pattern from position `first` on.
+    def check_device(self, array: Any, first: int = 0, added: int = 0) -> None:
+        """Compare every element of a device array with the pattern from `first` on, plus `added`.
 
         Raises
         ------
@@ -120,10 +120,14 @@ class Pattern:
         import numpy as np
 
         wrong = self._cp.zeros(1, np.uint64)
-        self._count(array, first, 0, 0, wrong)
+        self.count(array, first, array.size, added, wrong)
         raise_if_wrong(wrong.get().tolist(), array.size, "buffer")
 
-    def _count(self, array: Any, first: int, worked: int, added: int, wrong: Any) -> None:
+    def count(self, array: Any, first: int, worked: int, added: int, wrong: Any) -> None:
+        """Add to the device array `wrong` how many elements of `array` are not what they must be.
+
+        That is the pattern from position `first` on, plus `added` in the first `worked` elements.
+        """
         import numpy as np
 
         arguments = (

@@ -16,15 +16,18 @@ from gpuscope.units import format_ns, format_rate, format_ratio
 
 NOT_JUDGED = "not judged"
 """The expected verdict of a pair whose overlap the schedule leaves too little room for."""
+NOT_OBSERVABLE = "inconclusive (not observable)"
+"""The expected verdict of a pair of which one class happens inside kernels, and leaves no rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What the trace must show for classes `a` < `b` in the range of a pass.
 
-    ``verdict`` is one of the analyzer's, or :data:`NOT_JUDGED`. ``ratio_limit`` is the largest
-    overlap ratio (0 to 1) that the schedule allows, None where not judged. ``least_rho`` is the
-    share of that limit that must be reached besides, None for what the verdict itself takes.
+    ``verdict`` is one of the analyzer's, or :data:`NOT_JUDGED` or :data:`NOT_OBSERVABLE`.
+    ``ratio_limit`` is the largest overlap ratio (0 to 1) that the schedule allows, None with those.
+    ``least_rho`` is the share of that limit that must be reached besides, None for what the verdict
+    itself takes.
     """
 
     range: str

@@ -63,7 +63,7 @@ class FakeCupy:
         null = FakeStream(self.log, "null")
 
         class Stream(FakeStream):
-            def __new__(cls, non_blocking: bool) -> Any:
+            def __new__(cls, non_blocking: bool, priority: int = 0) -> Any:
                 assert non_blocking
                 self.streams += 1
                 return FakeStream(self.log, f"s{self.streams}")

@@ -1,0 +1,226 @@
+"""NVSHMEM: memory alike on all GPUs, which each of them writes and reads at the others.
+
+An array is made by all ranks together, at the same place of each rank's heap: a rank that knows an
+address in its own array names with it the same place of another's. ::
+
+    put           source here  ──►  target there
+    get           target here  ◄──  source there
+    put_signal    source here  ──►  target there, then a number to a signal there
+    wait          … until the signal here has reached a number
+
+All of these are issued to a stream and return at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from gpuscope.benchmarks._harness.ranks import Ranks
+from gpuscope.errors import MissingError, ProgramError, UsageError
+
+INSTALL_HINT = "`pip install 'gpuscope[nvshmem]'` brings it, for CUDA 13"
+_HEAP_SPARE_BYTES = 64 << 20
+"""For signals and what the library rounds up."""
+
+
+class Heap:
+    """Arrays that all ranks have alike, and what moves them; made by :func:`open_heap`.
+
+    Attributes
+    ----------
+    rank, size
+        This rank, and how many there are: NVSHMEM counts them as MPI does.
+    """
+
+    def __init__(self, core: Any, bindings: Any) -> None:
+        self._core, self._bindings = core, bindings
+        self._arrays: list[Any] = []
+        self._modules: list[Any] = []
+        self.rank: int = bindings.my_pe()
+        self.size: int = bindings.n_pes()
+        self._set = int(core.SignalOp.SIGNAL_SET)
+        self._reached = int(core.ComparisonType.CMP_GE)
+
+    def array(self, shape: tuple[int, ...], dtype: str = "float32") -> Any:
+        """Make an array on every rank; all must ask for the same."""
+        made = self._core.array(shape, dtype=dtype)
+        self._arrays.append(made)
+        return made
+
+    def signals(self, count: int) -> Any:
+        """Make signals, each 0, on every rank."""
+        made = self.array((count,), "uint64")
+        made.fill(0)
+        return made
+
+    def put(self, target: int, source: int, size_bytes: int, peer: int, stream: Any) -> None:
+        """Issue a copy from the address `source` here to `target` at rank `peer`."""
+        self._bindings.putmem_on_stream(target, source, size_bytes, peer, stream.ptr)
+
+    def get(self, target: int, source: int, size_bytes: int, peer: int, stream: Any) -> None:
+        """Issue a copy from the address `source` at rank `peer` to `target` here."""
+        self._bindings.getmem_on_stream(target, source, size_bytes, peer, stream.ptr)
+
+    def put_signal(
+        self,
+        target: int,
+        source: int,
+        size_bytes: int,
+        signal: int,
+        value: int,
+        peer: int,
+        stream: Any,
+    ) -> None:
+        """Issue a put, and after it `value` to the signal at the address `signal` of `peer`."""
+        self._bindings.putmem_signal_on_stream(
+            target, source, size_bytes, signal, value, self._set, peer, stream.ptr
+        )
+
+    def wait(self, signal: int, value: int, stream: Any) -> None:
+        """Let `stream` go on when the signal here has reached `value`."""
+        self._bindings.signal_wait_until_on_stream(signal, self._reached, value, stream.ptr)
+
+    def barrier(self, stream: Any) -> None:
+        """Let `stream` go on when those of all ranks are here, and all they put has arrived."""
+        self._bindings.barrier_all_on_stream(stream.ptr)
+
+    def load(self, cp: Any, source: str, names: Sequence[str]) -> list[Any]:
+        """Compile kernels that call NVSHMEM themselves, and link them with its device library.
+
+        Parameters
+        ----------
+        cp
+            CuPy.
+        source
+            CUDA C++ that includes ``device/nvshmem_defines.h``.
+        names
+            Of the kernels that are returned, declared ``extern "C"``.
+
+        Raises
+        ------
+        MissingError
+            Headers of CUDA are missing.
+        """
+        module = cp.cuda.function.Module()
+        module.load(link(self._core, source, cp.cuda.Device().compute_capability))
+        self._bindings.cumodule_init(module.ptr)  # tells it where the heaps are
+        self._modules.append(module)
+        return [module.get_function(name) for name in names]
+
+    def close(self) -> None:
+        """Free the arrays and end NVSHMEM, with all ranks."""
+        for module in self._modules:
+            self._bindings.cumodule_finalize(module.ptr)
+        self._modules.clear()
+        for array in self._arrays:
+            self._core.free_array(array)
+        self._arrays.clear()
+        self._core.finalize()
+
+
+def import_nvshmem() -> tuple[Any, Any]:
+    """Return the modules ``nvshmem.core`` and ``nvshmem.bindings``.
+
+    Raises
+    ------
+    MissingError
+        They, or the library that they load, are missing.
+    """
+    try:
+        from nvshmem import bindings, core
+    except ImportError as error:
+        raise MissingError(f"NVSHMEM cannot be imported ({error}): {INSTALL_HINT}.") from error
+    try:
+        core.get_version()
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise MissingError(
+            f"the library of NVSHMEM is missing ({reason}): {INSTALL_HINT}."
+        ) from error
+    return core, bindings
+
+
+def link(core: Any, source: str, capability: str) -> bytes:
+    """Return the machine code of kernels and of what they use of NVSHMEM's device library.
+
+    `capability` is the GPU's, such as ``90``. No GPU is needed.
+
+    Raises
+    ------
+    MissingError
+        Headers of CUDA or NVSHMEM are missing.
+    """
+    from cuda.core import Linker, LinkerOptions, ObjectCode, Program, ProgramOptions
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    folders = {name: find_nvidia_header_directory(name) for name in ("nvshmem", "cudart", "cccl")}
+    missing = [name for name, folder in folders.items() if folder is None]
+    if missing:
+        raise MissingError(f"the headers of {', '.join(missing)} are missing: {INSTALL_HINT}.")
+    options = ProgramOptions(
+        arch=f"sm_{capability}",
+        std="c++17",
+        relocatable_device_code=True,
+        device_as_default_execution_space=True,  # a few of NVSHMEM's functions say nothing
+        include_path=list(folders.values()),
+    )
+    compiled = Program(source, "c++", options).compile("cubin")
+    library = core.find_device_bitcode_library(language=core.DeviceLibLanguage.STATIC)
+    linker = Linker(
+        compiled, ObjectCode.from_library(library), options=LinkerOptions(arch=f"sm_{capability}")
+    )
+    return bytes(linker.link("cubin").code)
+
+
+@contextmanager
+def open_heap(ranks: Ranks, size_bytes: int) -> Iterator[Heap]:
+    """Start NVSHMEM on all ranks, each with its own GPU; end it after the block.
+
+    Rank 0 makes the id that they meet under, and MPI carries it to the others. `size_bytes` is
+    what all arrays of the block take together, alike on all ranks.
+
+    Raises
+    ------
+    MissingError
+        nvshmem4py or the library is missing.
+    UsageError
+        Ranks share a GPU.
+    ProgramError
+        NVSHMEM failed in the block.
+    """
+    import numpy as np
+
+    core, bindings = import_nvshmem()
+    from cuda.core import Device
+
+    gpus = ranks.gather((ranks.mpi.Get_processor_name(), ranks.session.pci_bus_id))
+    refuse_shared_gpus(gpus)
+    # The heap does not grow everywhere.
+    os.environ.setdefault("NVSHMEM_SYMMETRIC_SIZE", str(size_bytes + _HEAP_SPARE_BYTES))
+    device = Device(ranks.session.device)
+    device.set_current()
+    identity = core.get_unique_id(empty=ranks.rank != 0)
+    try:
+        ranks.comm.Bcast(identity._data.view(np.int8))
+        core.init(
+            device=device,
+            uid=identity,
+            rank=ranks.rank,
+            nranks=ranks.size,
+            initializer_method="uid",
+        )
+        heap = Heap(core, bindings)
+        yield heap
+        ranks.barrier()
+        heap.close()
+    except (core.NvshmemError, core.NvshmemInvalid, bindings.NVSHMEMError) as error:
+        raise ProgramError(f"NVSHMEM failed: {str(error).strip().splitlines()[0]}.") from error
+
+
+def refuse_shared_gpus(gpus: Sequence[tuple[str, str]]) -> None:
+    """Raise UsageError where two ranks have one GPU; `gpus` are (host, PCI bus id), one a rank."""
+    if len(set(gpus)) < len(gpus):
+        raise UsageError("NVSHMEM wants a GPU for each rank: leave --oversubscribe out.")
