@@ -1,11 +1,15 @@
 """No room on the GPU: communication kernels were ready while kernels filled the multiprocessors.
 
 Whether a kernel fills the GPU is told from its grid and what a block takes, with the limits of a
-multiprocessor; a green context or a MIG slice makes fewer blocks enough, so nothing is reported
-that would not hold there too. Compute waiting for compute is no loss and is never reported.
+multiprocessor and the number of them: of its green context, where it has one, else of the GPU, or
+of the MIG slice that CUDA shows as one. Where only the whole is known fewer blocks may be enough,
+so nothing is reported that would not hold there too. Compute waiting for compute is no loss and is
+never reported.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -18,6 +22,7 @@ from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
 from gpuscope.waits import REASON
 
+MPS_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MIN_REPEATS = 2
 """Messages an instance that found no room."""
 MIN_SAVING_SHARE = 0.05
@@ -30,7 +35,20 @@ def run(trace: Trace, options: Options) -> Result:
         reason = "no launch configurations of kernels: what fills the GPU is unknown"
         return Result(abstained=(Abstention("gpu-full", reason),))
     case = Case.of(trace, options)
-    return Result(findings=case.search(lambda region: _rule(case, region)))
+    return Result(
+        findings=case.search(lambda region: _rule(case, region)),
+        abstained=tuple(Abstention("gpu-full", reason) for reason in _unknown_parts(trace)),
+    )
+
+
+def _unknown_parts(trace: Trace) -> Iterator[str]:
+    """Yield why a kernel may have filled what messages may use, without being seen to."""
+    used = np.unique(trace.rows_of("comm").stream).tolist()
+    streams = [trace.streams[index] for index in used if index >= 0]
+    if any(stream.part is not None and stream.part_sm_count is None for stream in streams):
+        yield "messages run in green contexts, whose multiprocessors are not recorded"
+    if streams and MPS_SHARE in trace.environment:
+        yield f"{MPS_SHARE} is set: how much of the GPU the program may use is not recorded"
 
 
 def _rule(case: Case, region: Region) -> Finding | None:

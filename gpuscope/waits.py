@@ -430,9 +430,8 @@ def _sm_busy(trace: Trace, ops: Operations, ready: Int64) -> Bool:
     configs = trace.kernel_configs
     if configs is None or not len(configs):
         return busy
-    sms = np.array([device.sm_count or 0 for device in trace.devices] or [0], np.int64)
     device = ops.device[configs.operation]
-    limits = [device.sm_limits for device in trace.devices]
+    limits = [item.sm_limits for item in trace.devices]
     threads = np.maximum(configs.block_threads, 1).astype(np.int64)
     blocks = np.array([limit.blocks for limit in limits], np.int64)[device]
     for held, taken in (
@@ -442,14 +441,26 @@ def _sm_busy(trace: Trace, ops: Operations, ready: Int64) -> Bool:
     ):
         room = np.array(held, np.int64)[device] // np.maximum(taken, 1)
         np.minimum(blocks, room, out=blocks)
-    fills = (sms[device] > 0) & (configs.grid_blocks >= sms[device] * np.maximum(blocks, 1))
-    for number in np.unique(device).tolist():
-        filling = configs.operation[fills & (device == number)]
+    # Of each stream the part of the GPU it has, and its size; the last entry is that of no stream.
+    stream = ops.stream[configs.operation]
+    parts = [-1 if one.part is None else one.part for one in trace.streams]
+    part = np.array([*parts, -1], np.int64)[stream]
+    sms = np.array([item.sm_count or 0 for item in trace.devices], np.int64)[device]
+    if max(parts, default=-1) >= 0:
+        own_sms = np.array([one.part_sm_count or 0 for one in trace.streams] + [0], np.int64)
+        sms = np.where(part < 0, sms, own_sms[stream])
+    fills = (sms > 0) & (configs.grid_blocks >= sms * np.maximum(blocks, 1))
+    wholes = [(number, -1) for number in range(len(trace.devices))]
+    made = zip([one.device for one in trace.streams], parts, strict=True)
+    for number, own in sorted({*wholes, *made}):
+        here = device == number
+        # What fills the GPU leaves no room in any part of it.
+        filling = configs.operation[fills & here & ((part == own) | (part < 0))]
         if not len(filling):
             continue
-        # One after the other, as they follow on each other's last blocks, they fill the GPU as one.
+        # One after the other, as they follow on each other's last blocks, they fill it as one.
         begin, end = union(ops.start_ns[filling], ops.end_ns[filling] + START_LATENCY_NS)
-        kernels = configs.operation[device == number]
+        kernels = configs.operation[here & (part == own)]
         at = np.searchsorted(begin, ready[kernels] + START_LATENCY_NS, side="right") - 1
         busy[kernels] = (at >= 0) & (end[np.maximum(at, 0)] >= ops.start_ns[kernels])
     return busy

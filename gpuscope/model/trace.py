@@ -90,6 +90,10 @@ class Stream:
     priority: int | None
     kind: str | None
     """``null``, ``blocking`` or ``non-blocking``; None when the trace does not say."""
+    part: int | None = None
+    """Number of the green context that it is of; None: it has the whole GPU."""
+    part_sm_count: int | None = None
+    """Multiprocessors of that green context; None when unknown."""
 
     @property
     def label(self) -> str:

@@ -34,6 +34,8 @@ _TABLES = (
     schema.MPI_RANKS,
     schema.STREAM_INFO,
     *schema.NULL_STREAM_INFO,
+    schema.GREEN_KERNELS,
+    schema.GREEN_CONTEXTS,
     schema.DEVICE_INFO,
     schema.PROFILER_OVERHEAD,
 )

@@ -163,6 +163,13 @@ MPI_DOMAIN, MPI_CALL_PREFIX = "MPI", "MPI_"
 """Where versions without these tables (2022.4) record MPI calls: as ranges of a domain."""
 PROFILER_OVERHEAD = TableSpec(("PROFILER_OVERHEAD",), _columns("start", "end"), timed=False)
 MPI_RANKS = TableSpec(("MPI_RANKS",), _columns("globalTid", "rank"), timed=False)
+GREEN_KERNELS = TableSpec(
+    KERNEL.names,
+    _columns("contextId", "streamId", "greenContextId", globalPid=UNNAMED),
+    timed=False,
+    where="greenContextId IS NOT NULL",
+)
+"""The streams of green contexts, a row a kernel; without these columns no version has any."""
 _OWNER = _columns(hwId=-1, vmId=-1)
 """What else names a process: its hardware and its virtual machine."""
 STREAM_INFO = TableSpec(
@@ -186,6 +193,12 @@ NULL_STREAM_INFO = (
         timed=False,
     ),
 )
+GREEN_CONTEXTS = TableSpec(
+    ("TARGET_INFO_CUDA_CONTEXT_INFO",),
+    {**_OWNER, **_columns("processId", "contextId", isGreenContext=0, numMultiprocessors=0)},
+    timed=False,
+)
+"""Contexts, and of green ones how many multiprocessors they have, which nsys 2025.3 leaves out."""
 DEVICE_INFO = TableSpec(
     ("TARGET_INFO_CUDA_DEVICE",),
     _columns("gpuId", "cudaId", "pid"),
@@ -341,6 +354,7 @@ MACHINE_ALLOWED = {
 ENVIRONMENT_ALLOWED = {
     "CUDA_DEVICE_MAX_CONNECTIONS": _NUMBER,
     "CUDA_MODULE_LOADING": "eager|lazy|default",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": _NUMBER,
     "CUDA_LAUNCH_BLOCKING": _NUMBER,
     "NCCL_ALGO": _ALGORITHMS,
     "NCCL_PROTO": r"(?:[,;:^]|ll|ll128|simple|all(?:reduce|gather)|broadcast|reduce(?:scatter)?)+",

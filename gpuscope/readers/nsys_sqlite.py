@@ -955,14 +955,41 @@ class _Assembly:
                 key = (_owner(hardware, machine, pid), context, stream)
                 kind = facts.get(key, (None, None))[1] or schema.STREAM_FLAGS.get(flag)
                 facts[key] = (signed, kind)
+        parts = self._green_contexts()
         streams = []
         for process, device, context, number in self.streams.keys:
             owner = self.processes.keys[process][0]
             # Versions that do not name the machine of a process give its pid alone.
             by_pid = facts.get((owner & _PID_MASK, context, number), (None, None))
             known_priority, kind = facts.get((owner, context, number), by_pid)
-            streams.append(Stream(process, device, context, number, known_priority, kind))
+            part, sm_count = parts.get((owner, context, number), (None, None))
+            streams.append(
+                Stream(process, device, context, number, known_priority, kind, part, sm_count)
+            )
         return tuple(streams)
+
+    def _green_contexts(self) -> dict[tuple[int, int, int], tuple[int, int | None]]:
+        """Return of each stream in a green context that context, and its multiprocessors."""
+        sizes = {
+            (_owner(hardware, machine, pid), context): sm_count or None
+            for hardware, machine, pid, context, is_green, sm_count in _tuples(
+                self.database.fetch(schema.GREEN_CONTEXTS)
+            )
+            if is_green
+        }
+        if not sizes:
+            return {}
+        found = self.database.fetch(schema.GREEN_KERNELS)
+        if found is None:
+            return {}
+        _, keys = factorize(*(found[name] for name in schema.GREEN_KERNELS.columns))
+        return {
+            (pid >> _PROCESS_SHIFT, context, stream): (
+                part,
+                sizes.get((pid >> _PROCESS_SHIFT, part)),
+            )
+            for context, stream, part, pid in keys
+        }
 
 
 def _owner(hardware: int, machine: int, pid: int) -> int:

@@ -181,8 +181,13 @@ class _Export:
         first = min(times, default=0)
         # A call may have begun before the recording did: nothing is to start before 0.
         self._origin = min(end.started_ns, first or end.started_ns) if end else first
-        self._device_of = {
-            int(row["contextId"]): int(row["deviceId"]) for row in self._rows(layout.CONTEXT)
+        contexts = self._rows(layout.CONTEXT)
+        self._device_of = {int(row["contextId"]): int(row["deviceId"]) for row in contexts}
+        # nsys names the context that a green one was made in, and the green one beside it.
+        self._parent_of = {
+            int(row["contextId"]): int(row["parentContextId"])
+            for row in (contexts if _has(contexts, "isGreenContext") else ())
+            if row["isGreenContext"]
         }
 
     def _rows(self, kind: int) -> Records:
@@ -272,6 +277,12 @@ class _Export:
             "correlationId": rows["correlationId"],
             "globalPid": self._global_pid,
         }
+        if self._parent_of:
+            own = rows["contextId"].tolist()
+            columns["contextId"] = [self._parent_of.get(context, context) for context in own]
+            columns["greenContextId"] = [
+                context if context in self._parent_of else None for context in own
+            ]
         if _has(rows, "start"):
             columns |= {"start": self._time(rows["start"]), "end": self._time(rows["end"])}
         if _has(rows, "graphNodeId"):
@@ -469,9 +480,10 @@ class _Export:
                 "TARGET_INFO_CUDA_CONTEXT_INFO",
                 {
                     **place,
-                    "nullStreamId": contexts["nullStreamId"],
-                    "deviceId": contexts["deviceId"],
-                    "contextId": contexts["contextId"],
+                    **{
+                        name: contexts[name] if _has(contexts, name) else None
+                        for name in layout.FIELDS[layout.CONTEXT]
+                    },
                 },
             )
         streams = self._rows(layout.STREAM)

@@ -119,7 +119,14 @@ FIELDS: Mapping[int, Mapping[str, Field]] = {
         uuid=(120, "V16"),
         name=(136, "u8"),
     ),
-    CONTEXT: _fields(contextId=(4, "u4"), deviceId=(8, "u4"), nullStreamId=(14, "u2")),
+    CONTEXT: _fields(
+        contextId=(4, "u4"),
+        deviceId=(8, "u4"),
+        nullStreamId=(14, "u2"),
+        parentContextId=(16, "u4"),
+        isGreenContext=(20, "u1"),
+        numMultiprocessors=(22, "u2"),
+    ),
     CONCURRENT_KERNEL: _fields(
         registersPerThread=(6, "u2"),
         start=(16, "u8"),

@@ -45,7 +45,7 @@ TABLES: Mapping[str, str] = {
     "TARGET_INFO_CUDA_DEVICE": "gpuId cudaId! pid!",
     "TARGET_INFO_CUDA_STREAM": "streamId! hwId! vmId! processId! contextId! priority! flag!",
     "TARGET_INFO_CUDA_CONTEXT_INFO": "nullStreamId! hwId! vmId! processId! deviceId! contextId! "
-    "parentContextId isGreenContext",
+    "parentContextId isGreenContext numMultiprocessors",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime:TEXT localTime:TEXT",
     "TARGET_INFO_SYSTEM_ENV": "globalVid devStateName:TEXT! name:TEXT! nameEnum! value:TEXT!",
     "ANALYSIS_DETAILS": "globalVid! duration! startTime! stopTime!",
