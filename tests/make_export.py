@@ -51,7 +51,8 @@ _TABLES = {
     "TARGET_INFO_CUDA_GPU": "deviceId! name:TEXT numMultiprocessors numMemcpyEngines",
     "TARGET_INFO_CUDA_DEVICE": "gpuId cudaId! pid!",
     "TARGET_INFO_CUDA_STREAM": "streamId! hwId! vmId! processId! contextId! priority! flag!",
-    "TARGET_INFO_CUDA_CONTEXT_INFO": "nullStreamId! hwId! vmId! processId! deviceId! contextId!",
+    "TARGET_INFO_CUDA_CONTEXT_INFO": "nullStreamId! hwId! vmId! processId! deviceId! contextId! "
+    "isGreenContext numMultiprocessors",
     "TARGET_INFO_CUDA_NULL_STREAM": "streamId! hwId! vmId! processId! deviceId! contextId!",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime:TEXT localTime:TEXT",
     "TARGET_INFO_SYSTEM_ENV": "globalVid devStateName:TEXT! name:TEXT! nameEnum! value:TEXT!",

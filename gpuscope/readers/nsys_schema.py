@@ -165,11 +165,10 @@ PROFILER_OVERHEAD = TableSpec(("PROFILER_OVERHEAD",), _columns("start", "end"), 
 MPI_RANKS = TableSpec(("MPI_RANKS",), _columns("globalTid", "rank"), timed=False)
 GREEN_KERNELS = TableSpec(
     KERNEL.names,
-    _columns("contextId", "streamId", "greenContextId", globalPid=UNNAMED),
+    _columns(contextId=0, streamId=NONE_ID, greenContextId=-1, globalPid=UNNAMED),
     timed=False,
-    where="greenContextId IS NOT NULL",
 )
-"""The streams of green contexts, a row a kernel; without these columns no version has any."""
+"""Of each kernel its stream, and the green context that this is of."""
 _OWNER = _columns(hwId=-1, vmId=-1)
 """What else names a process: its hardware and its virtual machine."""
 STREAM_INFO = TableSpec(

@@ -989,6 +989,7 @@ class _Assembly:
                 sizes.get((pid >> _PROCESS_SHIFT, part)),
             )
             for context, stream, part, pid in keys
+            if part >= 0
         }
 
 

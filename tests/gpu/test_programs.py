@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,8 +27,12 @@ CAUSES = {
     "launch_bound": "launch-bound",
     "overlap_with_slowdown": "overlap-with-slowdown",
     "timing_events": "timing-events",
+    "issue_order": "issue-order",
+    "slow_link": "slow-link",
 }
 """Program, which is also the name of the range with the mistake, to the cause."""
+ENVIRONMENT = {"issue_order": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}}
+"""What a program must be run with to show its mistake."""
 REPAIRED_TOO_LITTLE = {"host_busy": ["same-stream"]}
 """What is still to be found in a repaired pass: that of host_busy goes on using one stream."""
 
@@ -37,7 +42,8 @@ def findings(program: str, folder: Path, *options: str) -> list[tuple[str | None
     command = [sys.executable, "-m", "gpuscope", "run", "--nsys", "--json", "--capture", "cuda"]
     command += ["--out", str(folder / "run"), *options, "--"]
     command += [sys.executable, "-m", f"tests.gpu.programs.{program}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    environment = os.environ | ENVIRONMENT.get(program, {})
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     found = json.loads((folder / "run" / "analysis.json").read_text("utf-8"))["findings"]
     return [(finding["range"], finding["severity"], finding["id"]) for finding in found]
@@ -52,8 +58,9 @@ def test_a_mistake_is_found_and_its_repair_is_clean(program: str, tmp_path: Path
     assert left == REPAIRED_TOO_LITTLE.get(program, [])
 
 
-def test_programs_that_do_well_have_nothing_to_repair(tmp_path: Path) -> None:
-    assert [entry for entry in findings("healthy", tmp_path) if entry[1] == "warning"] == []
+@pytest.mark.parametrize("program", ["healthy", "strided_copy"])
+def test_programs_that_do_well_have_nothing_to_repair(program: str, tmp_path: Path) -> None:
+    assert [entry for entry in findings(program, tmp_path) if entry[1] == "warning"] == []
 
 
 def test_call_stacks_name_the_line(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ SCHEMA_VERSION = "3.20.3"
 """The version of the schema, in nsys's own counting."""
 PREFIX = "CUPTI_ACTIVITY_KIND_"
 
+OWN = ("TARGET_INFO_CUDA_CONTEXT_INFO", "numMultiprocessors")
+"""The one column that nsys 2025.3 does not write: how large a green context is."""
 _PLACE = "start! end! deviceId! contextId! greenContextId streamId! correlationId globalPid"
 
 TABLES: Mapping[str, str] = {

@@ -126,6 +126,8 @@ def test_the_same_trace_gives_the_same_bytes(name: str) -> None:
         ("comm_after_compute", "comm_after_compute", "comm_after_compute", "repaired"),
         ("host_busy", "host_busy", "host_busy", "repaired"),
         ("launch_bound", "launch_bound", "launch_bound", "repaired"),
+        ("issue_order", "issue_order", "issue_order", "repaired"),
+        ("slow_link", "slow_link", "slow_link", "repaired"),
         ("timing_events", "timing_events", "timing_events", "repaired"),
         ("training", "no_prefetch", "training", "training"),
         ("connections_limit", "steps", "connections_default", "steps"),

@@ -211,6 +211,51 @@ def test_messages_that_find_no_room() -> None:
     assert finding.evidence["held_ns"] == pytest.approx(6 * 2 * MS, rel=0.01)
 
 
+def in_parts(program: Program, parts: dict[int, tuple[int, int | None]]) -> Trace:
+    """Put streams into green contexts: of each stream its number, and its multiprocessors."""
+    trace = program.trace()
+    nowhere = (None, None)
+    streams = tuple(
+        dataclasses.replace(stream, part=part, part_sm_count=sms)
+        for stream in trace.streams
+        for part, sms in (parts.get(stream.number, nowhere),)
+    )
+    return dataclasses.replace(trace, streams=streams)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "parts", "found"),
+    [
+        (64, {1: (2, 16), 2: (2, 16)}, True),  # two blocks of 1024 threads for each of 16
+        (31, {1: (2, 16), 2: (2, 16)}, False),
+        (64, {1: (2, 16), 2: (3, 116)}, False),  # the message has room of its own
+        (64, {1: (2, 16)}, False),  # and so has one that may use all of the GPU
+        (10_000, {2: (3, 116)}, True),  # what fills the GPU fills every part of it
+        (64, {1: (2, None), 2: (2, None)}, False),
+    ],
+)
+def test_messages_in_green_contexts(
+    blocks: int, parts: dict[int, tuple[int, int | None]], found: bool
+) -> None:
+    trace = in_parts(crowded(blocks, waits=True), parts)
+
+    analysis = run_all(trace, [gpu_full.ANALYZER], Options())
+
+    assert [finding.id for finding in analysis.findings] == ["gpu-full"] * found
+    known = parts.get(2) != (2, None)
+    assert [a.analyzer for a in analysis.abstained] == ["gpu-full"] * (not known)
+
+
+def test_a_share_of_the_gpu_that_nobody_recorded() -> None:
+    program = crowded(10, waits=True)
+    program.environment = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
+
+    analysis = run_all(program.trace(), [gpu_full.ANALYZER], Options())
+
+    (abstention,) = analysis.abstained
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is set" in abstention.reason
+
+
 def test_messages_beside_small_kernels() -> None:
     assert findings(crowded(blocks=10, waits=True), gpu_full.ANALYZER) == []
 

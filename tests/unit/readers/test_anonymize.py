@@ -13,6 +13,7 @@ from gpuscope import api, samples
 from gpuscope.cli import main
 from gpuscope.errors import OutputError, TraceError, UsageError
 from gpuscope.model import codec
+from gpuscope.readers import open_trace
 from gpuscope.readers.anonymize import anonymize
 from tests.make_export import ACTIVITY, VARIANTS, Export, Variant
 
@@ -123,6 +124,27 @@ def test_what_cannot_be_written_or_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(TraceError):
         anonymize(broken, tmp_path / "clean.sqlite")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["broken.sqlite"]
+
+
+def test_green_contexts_are_kept(tmp_path: Path) -> None:
+    source, clean = tmp_path / "trace.sqlite", tmp_path / "clean.sqlite"
+    with Export(source) as export:
+        export.null_stream()
+        export.add(
+            "TARGET_INFO_CUDA_CONTEXT_INFO",
+            nullStreamId=14,
+            processId=100,
+            contextId=2,
+            isGreenContext=1,
+        )
+        export.operation("KERNEL", 0, 10, stream=15, greenContextId=2)
+        export.operation("KERNEL", 20, 30, stream=16)
+
+    anonymize(source, clean)
+
+    for path in (source, clean):
+        parts = {s.number: (s.part, s.part_sm_count) for s in open_trace(path).streams}
+        assert parts == {15: (2, None), 16: (None, None)}
 
 
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
