@@ -21,6 +21,9 @@ from gpuscope.benchmarks.graph import BENCHMARK as _GRAPH
 from gpuscope.benchmarks.host_bandwidth import BENCHMARK as _HOST_BANDWIDTH
 from gpuscope.benchmarks.hyperq import BENCHMARK as _HYPERQ
 from gpuscope.benchmarks.jacobi import BENCHMARK as _JACOBI
+from gpuscope.benchmarks.jacobi_2d import BENCHMARK as _JACOBI_2D
+from gpuscope.benchmarks.jacobi_mpi import BENCHMARK as _JACOBI_MPI
+from gpuscope.benchmarks.jacobi_mpi_overlap import BENCHMARK as _JACOBI_MPI_OVERLAP
 from gpuscope.benchmarks.multicopy import BENCHMARK as _MULTICOPY
 from gpuscope.benchmarks.nvshmem import BENCHMARK as _NVSHMEM
 from gpuscope.benchmarks.simple_streams import BENCHMARK as _SIMPLE_STREAMS
@@ -36,6 +39,9 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     _GRAPH,
     _JACOBI,
     _NVSHMEM,
+    _JACOBI_MPI,
+    _JACOBI_MPI_OVERLAP,
+    _JACOBI_2D,
 )
 """Every benchmark, in the order of the list."""
 

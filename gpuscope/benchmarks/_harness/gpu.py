@@ -388,8 +388,8 @@ class Session:
         warm
             False leaves the warm-up, and with it the first check, out.
         corrupt
-            A flat array of what the passes leave: its last element is changed before the last
-            check, which must see it.
+            A flat array of what the passes leave, or a function that returns it then: its last
+            element is changed before the last check, which must see it.
         """
         prepare = self.ranges.prepare
         runtime = self.cp.cuda.runtime
@@ -401,7 +401,7 @@ class Session:
             with prepare("gs:warmup"):
                 warmup = self._warm_up(passes, labels)
             with validate:
-                self._check(check)
+                self.check(check)
         times_ns: dict[str, list[int]] = {item.name: [] for item in passes}
         issued_ns: dict[str, list[int]] = {item.name: [] for item in passes}
         say(f"measuring {repetitions}×")
@@ -419,16 +419,17 @@ class Session:
             finally:
                 runtime.profilerStop()
         if corrupt is not None:
-            corrupt[-1:] += 1
+            array = corrupt() if callable(corrupt) else corrupt
+            array[-1:] += 1
         with validate:
-            self._check(check)
+            self.check(check)
         passed, issued = (
             {name: Statistics.of(self.team.largest(times)) for name, times in each.items()}
             for each in (times_ns, issued_ns)
         )
         return Measured(passed, issued, warmup, sampler.readings())
 
-    def _check(self, check: Callable[[], None]) -> None:
+    def check(self, check: Callable[[], None]) -> None:
         """Check the data; what is wrong on one rank is an error on all of them."""
         try:
             check()

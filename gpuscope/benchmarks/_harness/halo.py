@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuscope.benchmarks._harness.decomposition import SIDES, Side
+from gpuscope.benchmarks._harness.decomposition import SIDES, Block, Side
+from gpuscope.benchmarks._harness.gpu import pinned_array
+from gpuscope.benchmarks._harness.ranks import Ranks
 
 
 class Halo:
@@ -63,6 +65,53 @@ class Halo:
         """Wait until all messages have come and gone."""
         self._mpi.Request.Waitall(self._requests)
         self._requests.clear()
+
+
+class StagedHalo(Halo):
+    """The halo of a slab of rows, on its way through page-locked host memory."""
+
+    def __init__(self, ranks: Ranks, block: Block) -> None:
+        self._cp = ranks.session.cp
+        sides = block.sides
+        outgoing, incoming = (
+            {side.name: pinned_array(self._cp, side.sends.points) for side in sides}
+            for _ in range(2)
+        )
+        super().__init__(ranks.mpi, ranks.comm, sides, outgoing, incoming)
+
+    def copy_out(self, side: Side, array: Any, stream: Any) -> None:
+        """Issue the copy of the row that a neighbour needs to the host."""
+        row = array[side.sends.slices]
+        copy_to_host(self._cp, row, self.outgoing[side.name], stream)
+
+    def copy_in(self, side: Side, array: Any, stream: Any) -> None:
+        """Issue the copy of the row that has come from a neighbour to its place in the halo."""
+        row = array[side.receives.slices]
+        copy_to_device(self._cp, self.incoming[side.name], row, stream)
+
+
+def copy_to_host(cp: Any, source: Any, target: Any, stream: Any) -> None:
+    """Issue the copy of an array on the device to one on the host of the same size."""
+    runtime = cp.cuda.runtime
+    runtime.memcpyAsync(
+        target.ctypes.data,
+        source.data.ptr,
+        target.nbytes,
+        runtime.memcpyDeviceToHost,
+        stream.ptr,
+    )
+
+
+def copy_to_device(cp: Any, source: Any, target: Any, stream: Any) -> None:
+    """Issue the copy of an array on the host to one on the device of the same size."""
+    runtime = cp.cuda.runtime
+    runtime.memcpyAsync(
+        target.data.ptr,
+        source.ctypes.data,
+        source.nbytes,
+        runtime.memcpyHostToDevice,
+        stream.ptr,
+    )
 
 
 class NormSum:

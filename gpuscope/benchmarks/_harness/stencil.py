@@ -7,7 +7,8 @@ to the last bit, however the grid is cut.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -285,6 +286,20 @@ class Norm:
         self.was_reset.record(stream)
 
 
+class Skew:
+    """Holds streams back by chance, on each rank differently: a missing wait then shows."""
+
+    def __init__(self, kernels: StencilKernels, longest_ns: int, rank: int) -> None:
+        self._kernels = kernels
+        self._longest_ns = longest_ns
+        self._random = random.Random(rank)
+
+    def delay(self, stream: Any) -> None:
+        """Hold a stream back for up to the longest time; if that is 0, not at all."""
+        if self._longest_ns:
+            self._kernels.wait(self._random.randrange(self._longest_ns), stream)
+
+
 class Reference:
     """The whole grid on one GPU, one step after the other on one stream."""
 
@@ -359,13 +374,15 @@ def check_norm(found: float, expected: float) -> None:
     """
     if not math.isclose(found, expected, rel_tol=NORM_TOLERANCE):
         raise ProgramError(
-            f"{WRONG_DATA}: the norm of the last step is {found!r}, and must be {expected!r}. "
+            f"{WRONG_DATA}: the norm of a step is {found!r}, and must be {expected!r}. "
             "No figures are given."
         )
 
 
-def prove_tile(tile: Tile, norm: float) -> None:
-    """Compare a tile after some steps with NumPy, every row of it bit by bit, and the norm.
+def prove_tile(tile: Tile, norms: Mapping[int, float]) -> None:
+    """Compare a tile after some steps with NumPy, every row of it bit by bit, and the norms.
+
+    `norms` are those of all ranks, by step, counted from 0.
 
     Raises
     ------
@@ -377,11 +394,13 @@ def prove_tile(tile: Tile, norm: float) -> None:
     block = tile.block
     whole = tile.cp.empty(block.grid, np.float32)
     tile.kernels.start(whole)
-    expected, expected_norm = whole.get(), 0.0
+    expected, expected_norms = whole.get(), []
     for _ in range(tile.steps_done):
-        expected, expected_norm = reference_step(expected, periodic=block.periodic)
+        expected, norm = reference_step(expected, periodic=block.periodic)
+        expected_norms.append(norm)
     compare_rows(tile.now.get()[block.own.slices], expected[block.place.slices], tile.steps_done)
-    check_norm(norm, expected_norm)
+    for step, norm in norms.items():
+        check_norm(norm, expected_norms[step])
 
 
 def compare_rows(found: Any, expected: Any, steps: int) -> None:

@@ -173,7 +173,7 @@ def test_the_check_sees_a_wrong_grid_and_a_wrong_norm(device: NumpyDevice) -> No
 
     for spoil, message in (
         (point, "1 of 144 points of the grid"),
-        (norm, "the norm of the last step"),
+        (norm, "the norm of a step"),
     ):
         grid = make_grid(device, 6, 3)
         check = jacobi._Check(grid)

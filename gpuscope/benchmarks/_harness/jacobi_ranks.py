@@ -1,0 +1,564 @@
+"""What the Jacobi benchmarks of several ranks share: options, sizes, passes, figures and checks.
+
+A variant says how a rank does the steps of its block; :func:`measure` does the rest. It times the
+steps, and apart from them what they consist of: the kernels without the exchange (``compute``), and
+the exchange without the kernels (``exchange``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from gpuscope.benchmarks._harness.data import WRONG_DATA
+from gpuscope.benchmarks._harness.decomposition import Block, choose_split, cut
+from gpuscope.benchmarks._harness.gpu import Pass, pinned_array, say
+from gpuscope.benchmarks._harness.halo import NormSum, copy_to_host
+from gpuscope.benchmarks._harness.memory import CACHE_FACTOR, copy_rate_bytes_per_s
+from gpuscope.benchmarks._harness.ranks import Ranks
+from gpuscope.benchmarks._harness.registry import CORRUPT
+from gpuscope.benchmarks._harness.result import (
+    NOT_JUDGED,
+    Expected,
+    Quantity,
+    Result,
+    chosen_options,
+)
+from gpuscope.benchmarks._harness.sizing import (
+    DEVICE_MEMORY_RATIO,
+    MIB,
+    positive_float,
+    positive_int,
+)
+from gpuscope.benchmarks._harness.stats import Statistics
+from gpuscope.benchmarks._harness.stencil import (
+    BYTES_AN_UPDATE,
+    PROOF_SIZE,
+    PROOF_STEPS,
+    Reference,
+    StencilKernels,
+    Tile,
+    check_tile,
+    prove_tile,
+)
+from gpuscope.errors import ProgramError, UsageError
+from gpuscope.units import NS_PER_S, NS_PER_US, format_bytes, format_ns, format_ratio
+
+HIGH_PRIORITY = -5
+"""CUDA takes the highest there is where there is none so high."""
+COVER_FACTOR = 1.25
+"""By default the interior lasts this many times what it is to hide."""
+COVERED = 1.1
+"""Where it lasts less than this many times as long, the times are too close to judge by."""
+_HALO_NS = 20 * NS_PER_US
+"""By default the copy of one side of the halo lasts this long: long enough to be seen beside what
+starting a copy costs."""
+_PROBE_BYTES = 8 * MIB
+_PROBE_ROWS = 64
+_PROBE_SIDE = 2048
+_MAX_GROWTHS = 8
+_ROW_STEP = 8
+OPTIONS = (
+    "--rows N  --columns N  --weak  --steps N  --norm-every N  --ends periodic|open  --tolerance T"
+)
+_STEPS = 20
+_NORM_EVERY = 5
+_MAX_STEPS = 100_000
+"""With --tolerance, a norm that has not come down by then will not."""
+_REPEATS = 10
+_PROOFS = ((PROOF_SIZE, PROOF_SIZE), (PROOF_SIZE - 3, PROOF_SIZE - 5))
+"""Rows and columns of the grids that are compared with NumPy's; the second divides by nothing."""
+_DEFAULTS = MappingProxyType(
+    {
+        "rows": None,
+        "columns": None,
+        "steps": _STEPS,
+        "norm_every": _NORM_EVERY,
+        "ends": "periodic",
+        "weak": False,
+        "tolerance": None,
+    }
+)
+
+
+_Make = Callable[[Block, int], "Variant"]
+"""From a block, and after how many steps each the norm is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is run: a value of None is found by calibration.
+
+    With ``weak``, ``rows`` and ``columns`` are those of each rank's block, else of the whole grid.
+    """
+
+    rows: int | None
+    columns: int | None
+    steps: int
+    norm_every: int
+    ends: str
+    weak: bool
+    tolerance: float | None
+
+    def grid(self, split: tuple[int, int]) -> tuple[int, int]:
+        """Return rows and columns of the whole grid, once they are known."""
+        assert self.rows is not None
+        assert self.columns is not None
+        down, across = split if self.weak else (1, 1)
+        return self.rows * down, self.columns * across
+
+
+class Variant(ABC):
+    """How one rank does the steps of its block.
+
+    ``streams`` are all that it issues to. After a step, ``tile.now`` holds the result, its halo the
+    neighbours' edges.
+    """
+
+    streams: Sequence[Any]
+    norm_lag = 2
+    """A step's norm is known to all ranks so many steps later, if :meth:`sum_norm` sums it."""
+
+    def __init__(
+        self, ranks: Ranks, kernels: StencilKernels, block: Block, norm_every: int
+    ) -> None:
+        self.cp = ranks.session.cp
+        self.ranks = ranks
+        self.block = block
+        self.tile = Tile(self.cp, kernels, block)
+        self.norm_every = norm_every
+        self.norm_sum = NormSum(ranks.comm)
+        self.totals: dict[int, float] = {}
+        """The norms of all ranks, by step, that the last run of steps came to know."""
+
+    @abstractmethod
+    def compute(self) -> None:
+        """Issue the kernels of one step, and exchange nothing: the result is thrown away."""
+
+    @abstractmethod
+    def exchange(self) -> None:
+        """Exchange the halo of the grid as it is."""
+
+    @abstractmethod
+    def step(self, index: int) -> None:
+        """Do a step; `index` counts from the first of this run of steps."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Issue the copy of the last step's norm to the host."""
+
+    @abstractmethod
+    def stages(self) -> Mapping[str, tuple[Any, Callable[[], None]]]:
+        """Return by name a stream, and what issues one operation of a step to it, to time alone.
+
+        There is an ``inner_ns`` and an ``edge_ns``.
+        """
+
+    def is_due(self, index: int) -> bool:
+        """Say whether the norm of a step is one that is looked at."""
+        return index >= 0 and index % self.norm_every == 0
+
+    def sum_norm(self, index: int) -> None:
+        """Take up the sum that was started a step ago, and start that of the step before.
+
+        The norm of that step must have come to the host.
+        """
+        total = self.norm_sum.finish()
+        if total is not None:
+            self.totals[index - self.norm_lag] = total
+        if self.is_due(index - 1):
+            self.norm_sum.start(float(self.tile.norm.host[0]))
+
+    def run(self, steps: int) -> None:
+        """Do that many steps."""
+        self.totals.clear()
+        for index in range(steps):
+            self.step(index)
+        self.finish()
+        self.norm_sum.finish()
+
+    def solve(self, tolerance: float) -> int:
+        """Do steps until the norm is within the tolerance; return how many it took.
+
+        All ranks stop at the same step: the sum of the norms is the same on each. It comes to be
+        known while later steps are done.
+        """
+        self.totals.clear()
+        for index in range(_MAX_STEPS):
+            self.step(index)
+            norm = self.totals.get(index - self.norm_lag)
+            if norm is not None and math.sqrt(norm) <= tolerance:
+                self.finish()
+                self.norm_sum.finish()
+                return index + 1
+        raise ProgramError(
+            f"the norm has not come to {tolerance:g} in {_MAX_STEPS} steps: use a larger "
+            "--tolerance."
+        )
+
+    def total_norm(self) -> float:
+        """Return the norm of the last step, of all ranks; every rank must ask."""
+        self.cp.cuda.runtime.deviceSynchronize()
+        return float(sum(self.ranks.gather(float(self.tile.norm.host[0]))))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that these benchmarks have in common."""
+    parser.add_argument("--rows", type=positive_int, metavar="N", help="rows of the grid")
+    parser.add_argument("--columns", type=positive_int, metavar="N", help="columns of the grid")
+    parser.add_argument(
+        "--weak",
+        action="store_true",
+        default=None,
+        help="--rows and --columns are those of each rank: more ranks, a larger grid",
+    )
+    parser.add_argument(
+        "--steps", type=positive_int, metavar="N", help=f"steps a pass (default: {_STEPS})"
+    )
+    parser.add_argument(
+        "--norm-every",
+        type=positive_int,
+        metavar="N",
+        help=f"look at the norm every N steps (default: {_NORM_EVERY})",
+    )
+    parser.add_argument(
+        "--ends",
+        choices=("periodic", "open"),
+        help="top and bottom are neighbours (default), or fixed",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=positive_float,
+        metavar="T",
+        help="first do steps until the norm of the change is T",
+    )
+
+
+def choose_options(arguments: argparse.Namespace, benchmark: str) -> Options:
+    """Return what was asked for, or planned.
+
+    Raises
+    ------
+    UsageError
+        The plan is none.
+    """
+    return Options(**chosen_options(arguments, benchmark, _DEFAULTS))
+
+
+def measure(
+    ranks: Ranks,
+    arguments: argparse.Namespace,
+    *,
+    benchmark: str,
+    pass_name: str,
+    make: _Make,
+    cut_columns: bool,
+    overlapping: bool,
+    lines: Sequence[str] = (),
+) -> Result:
+    """Prove a variant, find its sizes, measure it, and put the result together.
+
+    Parameters
+    ----------
+    ranks
+        This rank, among all.
+    arguments
+        The parsed options.
+    benchmark, pass_name
+        Names.
+    make
+        Makes the variant for a block.
+    cut_columns
+        Cut the grid into blocks, not slabs of rows.
+    overlapping
+        The trace must show that copies ran beside kernels; if not, that they did not.
+    lines
+        What the table says besides.
+    """
+    session = ranks.session
+    options = choose_options(arguments, benchmark)
+    notes: list[str] = []
+    say("comparing with NumPy")
+    _prove(ranks, make, cut_columns)
+    options, split = _choose_sizes(ranks, options, make, cut_columns, notes)
+    grid = options.grid(split)
+    block = cut(grid, split, ranks.rank, periodic=options.ends == "periodic")
+    if not block.sides:
+        raise UsageError("one rank with open ends exchanges nothing: leave --ends open out.")
+    variant = make(block, options.norm_every)
+    tile = variant.tile
+    reference = Reference(session.cp, tile.kernels, grid, periodic=block.periodic)
+
+    def check() -> None:
+        norm = variant.total_norm()  # of all ranks, before one of them can fail
+        check_tile(reference, tile, norm)
+
+    solved = None
+    if options.tolerance is not None:
+        solved = _solve(variant, options.tolerance, reference)
+        session.check(check)
+    measured = session.measure(
+        [
+            Pass("compute", variant.streams, _times(options.steps, variant.compute), waits=True),
+            Pass("exchange", variant.streams, _times(options.steps, variant.exchange), waits=True),
+            Pass(pass_name, variant.streams, lambda: variant.run(options.steps), waits=True),
+        ],
+        arguments.reps,
+        check=check,
+        corrupt=(lambda: tile.now[block.own.slices][-1])
+        if arguments.twin == CORRUPT.name
+        else None,
+    )
+    stages = _stage_times(variant)
+    total_ns, compute_ns, exchange_ns = (
+        measured.passes[name].median_ns / options.steps
+        for name in (pass_name, "compute", "exchange")
+    )
+    figures = step_figures(grid, total_ns, compute_ns, exchange_ns, stages, overlapping=overlapping)
+    figures["solve_steps"] = solved
+    covered = COVERED * (stages["edge_ns"] + exchange_ns) <= stages["inner_ns"]
+    shared = len(set(ranks.gather(session.pci_bus_id))) < ranks.size
+    if shared:
+        notes.append("ranks share a GPU: nothing is judged")
+    elif overlapping and not covered:
+        notes.append("the exchange lasts longer than the interior: whether it hides is not judged")
+    rate = copy_rate_bytes_per_s(session)
+    memory = "copy by a kernel over 4 × L2 on each GPU"
+    if BYTES_AN_UPDATE * block.own.points <= CACHE_FACTOR * session.property("l2CacheSize"):
+        rate, memory = None, "none: the grids may stay in the L2 cache"
+    limit = None if rate is None else ranks.size * rate / BYTES_AN_UPDATE
+    bound = (
+        "max(inner, edge + exchange), each alone" if overlapping else "compute + exchange, alone"
+    )
+    return session.conclude(
+        measured,
+        twin=arguments.twin,
+        options=asdict(options),
+        stages=stages,
+        figures=figures,
+        quantities=[
+            Quantity("step", total_ns, "ns", figures["t_lb_ns"], bound),
+            Quantity("updates", figures["updates_per_s"], "updates/s", limit, memory),
+        ],
+        expected=_expected(
+            pass_name, overlapping, judged=not shared and (covered or not overlapping)
+        ),
+        title=f"{grid[0]} × {grid[1]} points, {split[0]} × {split[1]} blocks, "
+        f"{options.steps} steps",
+        lines=[
+            f"a step takes {format_ns(total_ns)}: its kernels alone {format_ns(compute_ns)}, its "
+            f"exchange alone {format_ns(exchange_ns)}",
+            f"overlap by these times (OMB): {format_ratio(figures['omb_overlap_ratio'])}",
+            *(
+                []
+                if solved is None
+                else [f"the norm came to {options.tolerance:g} in {solved} steps"]
+            ),
+            *lines,
+        ],
+        notes=notes,
+    )
+
+
+def step_figures(
+    grid: tuple[int, int],
+    total_ns: float,
+    compute_ns: float,
+    exchange_ns: float,
+    stages: Mapping[str, int],
+    *,
+    overlapping: bool,
+) -> dict[str, float | None]:
+    """Return what a step reached, and what limits it.
+
+    The overlap is that of the OSU micro-benchmarks: the share of the exchange that the step does
+    not last longer than its kernels.
+    """
+    inner_ns, edge_ns = stages["inner_ns"], stages["edge_ns"]
+    serial_ns = compute_ns + exchange_ns
+    bound_ns = max(inner_ns, edge_ns + exchange_ns) if overlapping else serial_ns
+    exposed = min(1.0, max(0.0, (total_ns - compute_ns) / exchange_ns))
+    points = grid[0] * (grid[1] - 2)
+    return {
+        "t_lb_ns": bound_ns,
+        "t_step_ns": total_ns,
+        "t_comp_ns": compute_ns,
+        "t_comm_ns": exchange_ns,
+        "omb_overlap_ratio": 1.0 - exposed,
+        "speedup": serial_ns / total_ns,
+        "speedup_max": serial_ns / bound_ns,
+        "kernel_copy_ratio": compute_ns / exchange_ns,
+        "updates_per_s": points * NS_PER_S / total_ns,
+    }
+
+
+def _expected(pass_name: str, overlapping: bool, *, judged: bool) -> tuple[Expected, ...]:
+    """Return the verdicts that the trace must show, on every rank."""
+    verdict = "overlapped" if overlapping else "serialized"
+    return tuple(
+        Expected(pass_name, copy, "kernel", verdict, 1.0)
+        if judged
+        else Expected(pass_name, copy, "kernel", NOT_JUDGED, None)
+        for copy in ("d2h", "h2d")
+    )
+
+
+def _times(count: int, operation: Callable[[], None]) -> Callable[[], None]:
+    def repeated() -> None:
+        for _ in range(count):
+            operation()
+
+    return repeated
+
+
+def _prove(ranks: Ranks, make: _Make, cut_columns: bool) -> None:
+    """Compare the variant with NumPy on small grids, every row bit by bit, and the norm.
+
+    Raises
+    ------
+    ProgramError
+        They differ; the message begins with ``wrong data``.
+    """
+    for grid in _PROOFS:
+        for periodic in (True, False):
+            split = _split(ranks, grid, cut_columns)
+            variant = make(cut(grid, split, ranks.rank, periodic=periodic), _NORM_EVERY)
+            variant.run(PROOF_STEPS)
+            norms = {**variant.totals, PROOF_STEPS - 1: variant.total_norm()}
+            ranks.session.check(partial(prove_tile, variant.tile, norms))
+
+
+def _solve(variant: Variant, tolerance: float, reference: Reference) -> int:
+    """Do steps until the norm is within the tolerance, and see that one GPU stops there as well.
+
+    Raises
+    ------
+    ProgramError
+        It does not.
+    """
+    say(f"stepping until the norm is {tolerance:g}")
+    steps = variant.solve(tolerance)
+    last = steps - 1 - variant.norm_lag  # the step whose norm was within
+    for index in range(0, last + 1, variant.norm_every):
+        reference.advance(index + 1)
+        if (math.sqrt(reference.norm()) <= tolerance) != (index == last):
+            raise ProgramError(
+                f"{WRONG_DATA}: the norm came to {tolerance:g} in step {last}; on one GPU it is "
+                f"{math.sqrt(reference.norm()):g} in step {index}. No figures are given."
+            )
+    return steps
+
+
+def _choose_sizes(
+    ranks: Ranks, options: Options, make: _Make, cut_columns: bool, notes: list[str]
+) -> tuple[Options, tuple[int, int]]:
+    """Return the options with rows and columns, and how the grid is cut."""
+    if (options.rows is None) != (options.columns is None):
+        raise UsageError("give both --rows and --columns, or neither.")
+    if options.rows is None:
+        say("calibrating")
+        rows, columns = _calibrate(ranks, options, make, cut_columns)
+        down, across = _split(ranks, (rows, columns), cut_columns)
+        if options.weak:
+            down = across = 1
+        options = replace(options, rows=rows * down, columns=columns * across)
+        notes.append(f"sizes calibrated: --rows {options.rows} --columns {options.columns}")
+    assert options.rows is not None
+    assert options.columns is not None
+    split = _split(ranks, (options.rows, options.columns), cut_columns)
+    _check_memory(ranks, options.grid(split))
+    return options, split
+
+
+def _split(ranks: Ranks, shape: tuple[int, int], cut_columns: bool) -> tuple[int, int]:
+    return choose_split(ranks.size, shape) if cut_columns else (ranks.size, 1)
+
+
+def _calibrate(ranks: Ranks, options: Options, make: _Make, cut_columns: bool) -> tuple[int, int]:
+    """Return rows and columns of a rank's block, so that the interior can hide the exchange.
+
+    A slab is so wide that one side of its halo takes a while, and as high as that takes; a block
+    is square.
+    """
+    side = _PROBE_SIDE
+    rows, columns = (side, side) if cut_columns else (_PROBE_ROWS, _visible_columns(ranks))
+    for _ in range(_MAX_GROWTHS):
+        split = _split(ranks, (rows, columns), cut_columns)
+        grid = rows * split[0], columns * split[1]
+        _check_memory(ranks, grid)
+        block = cut(grid, split, ranks.rank, periodic=options.ends == "periodic")
+        variant = make(block, options.norm_every)
+        stages = _stage_times(variant)
+        inner_ns, edge_ns = stages["inner_ns"], stages["edge_ns"]
+        (exchange_ns,) = ranks.largest([_exchange_ns(variant)])
+        wanted = COVER_FACTOR * (edge_ns + exchange_ns) / inner_ns
+        if wanted <= 1:
+            return rows, columns
+        if cut_columns:
+            rows, columns = 2 * rows, 2 * columns
+        else:
+            rows = math.ceil(wanted * rows / _ROW_STEP) * _ROW_STEP
+    return rows, columns
+
+
+def _visible_columns(ranks: Ranks) -> int:
+    """Return columns, a power of two, for which the copy of one row lasts long enough."""
+    session = ranks.session
+    source = session.cp.zeros(_PROBE_BYTES // 4, "float32")
+    target = pinned_array(session.cp, source.size)
+    stream = session.cp.cuda.Stream(non_blocking=True)
+    copy = partial(copy_to_host, session.cp, source, target, stream)
+    (spans,) = session.time_operations([(stream, [copy] * (1 + _REPEATS))])
+    copy_ns = Statistics.of([end - start for start, end in spans[1:]]).median_ns
+    return ranks.agree(1 << round(math.log2(_PROBE_BYTES / 4 * _HALO_NS / copy_ns)))
+
+
+def _exchange_ns(variant: Variant) -> int:
+    """Return the time of one exchange by the host's clock: the median of some."""
+    times_ns = []
+    for _ in range(1 + _REPEATS):
+        variant.ranks.barrier()
+        begin_ns = time.perf_counter_ns()
+        variant.exchange()
+        variant.cp.cuda.runtime.deviceSynchronize()
+        times_ns.append(time.perf_counter_ns() - begin_ns)
+    return Statistics.of(times_ns[1:]).median_ns
+
+
+def _stage_times(variant: Variant) -> dict[str, int]:
+    """Return the time of each operation of a step alone, in ns: the longest of all ranks."""
+    found = {}
+    for name, (stream, operation) in variant.stages().items():
+        operation()  # loads what it launches: not behind a closed gate
+        variant.cp.cuda.runtime.deviceSynchronize()
+        queue = [(stream, [operation] * (1 + _REPEATS))]
+        (spans,) = variant.ranks.session.time_operations(queue)
+        median_ns = Statistics.of([end - start for start, end in spans[1:]]).median_ns
+        (found[name],) = variant.ranks.largest([median_ns])
+    return found
+
+
+def _check_memory(ranks: Ranks, grid: tuple[int, int]) -> None:
+    """Check that the two arrays of a rank, and two whole grids to check them with, fit.
+
+    Raises
+    ------
+    UsageError
+        They would take more than their share of the free memory.
+    """
+    points = grid[0] * grid[1]
+    needed_bytes = 4 * 2 * (points + points // ranks.size)
+    free_bytes = min(ranks.gather(int(ranks.session.cp.cuda.runtime.memGetInfo()[0])))
+    if needed_bytes > DEVICE_MEMORY_RATIO * free_bytes:
+        raise UsageError(
+            f"a grid of {grid[0]} × {grid[1]} points does not fit: with the grid it is checked "
+            f"against, a rank needs {format_bytes(needed_bytes)}, and may take 25 % of "
+            f"{format_bytes(free_bytes)} free: use fewer --rows."
+        )

@@ -1,0 +1,101 @@
+"""``jacobi-mpi``: the stencil on several GPUs, first computed, then exchanged.
+
+The grid is cut into slabs of rows, one a rank. A step is done on the whole slab; when it is
+finished, the first and the last row go to the neighbours through host memory and MPI. ::
+
+    GPU     [step ============][d2h]            [h2d][step ============][d2h]
+    host                            [Sendrecv ×2]                            [Sendrecv ×2]
+
+Nothing overlaps, and nothing should: this is what ``jacobi-mpi-overlap`` improves on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpuscope.benchmarks._harness import CORRUPT, Benchmark, Result, open_ranks
+from gpuscope.benchmarks._harness.halo import StagedHalo
+from gpuscope.benchmarks._harness.jacobi_ranks import OPTIONS, Variant, add_arguments, measure
+from gpuscope.benchmarks._harness.stencil import StencilKernels
+
+
+class _Serialized(Variant):
+    """One stream, and the host waits for it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.stream = self.cp.cuda.Stream(non_blocking=True)
+        self.streams = [self.stream]
+        self.halo = StagedHalo(self.ranks, self.block)
+        self.exchanging = self.ranks.session.ranges.prepare("gs:mpi:Sendrecv", self.halo.sent_bytes)
+
+    def compute(self) -> None:
+        self.tile.norm.reset(self.stream)
+        self.tile.step(self.block.written, self.stream)
+
+    def exchange(self) -> None:
+        self._exchange(self.tile.now)
+
+    def step(self, index: int) -> None:
+        tile = self.tile
+        if self.is_due(index - 1):
+            tile.norm.copy_out(self.stream)
+        self.compute()
+        self.stream.synchronize()
+        self.sum_norm(index)
+        self._exchange(tile.other)
+        tile.turn()
+
+    def _exchange(self, array: Any) -> None:
+        sides = self.block.sides
+        for side in sides:
+            self.halo.copy_out(side, array, self.stream)
+        self.stream.synchronize()
+        with self.exchanging:
+            self.halo.exchange()
+        for side in sides:
+            self.halo.copy_in(side, array, self.stream)
+
+    def finish(self) -> None:
+        self.tile.norm.copy_out(self.stream)
+
+    def stages(self) -> Mapping[str, tuple[Any, Callable[[], None]]]:
+        (side, *_) = self.block.sides
+        now, stream = self.tile.now, self.stream
+        return {
+            "inner_ns": (stream, lambda: self.tile.step(self.block.inner, stream)),
+            "edge_ns": (stream, lambda: self.tile.step(self.block.edges[side.name], stream)),
+            "d2h_ns": (stream, lambda: self.halo.copy_out(side, now, stream)),
+            "h2d_ns": (stream, lambda: self.halo.copy_in(side, now, stream)),
+        }
+
+
+def _run(arguments: argparse.Namespace) -> Result:
+    """Run the benchmark."""
+    if arguments.twin is not None:
+        BENCHMARK.twin(arguments.twin)
+    with open_ranks(BENCHMARK.name, least=1, oversubscribe=arguments.oversubscribe) as ranks:
+        kernels = StencilKernels(ranks.session.cp)
+        return measure(
+            ranks,
+            arguments,
+            benchmark=BENCHMARK.name,
+            pass_name="serialized",
+            make=lambda *block: _Serialized(ranks, kernels, *block),
+            cut_columns=False,
+            overlapping=False,
+        )
+
+
+BENCHMARK = Benchmark(
+    name="jacobi-mpi",
+    summary="a stencil on several GPUs: compute, then exchange through MPI",
+    options=OPTIONS,
+    needs="2 GPUs, MPI",
+    twins=(CORRUPT,),
+    add_arguments=add_arguments,
+    run=_run,
+    ranks=True,
+)
