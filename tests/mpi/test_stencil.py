@@ -13,6 +13,24 @@ pytestmark = pytest.mark.mpi
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("stencil.py")
+VARIANTS = Path(__file__).with_name("variants.py")
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+    # More ranks than processors: who waits lets the others go on.
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+
+
+def mpirun(ranks: int, program: Path, *arguments: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["mpirun", "--oversubscribe", "-n", str(ranks), sys.executable, str(program)]
+        + [str(argument) for argument in arguments],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 @pytest.mark.parametrize(
@@ -20,18 +38,36 @@ PROGRAM = Path(__file__).with_name("stencil.py")
 )
 def test_ranks_come_to_the_grid_and_the_norms_of_one(down: int, across: int) -> None:
     # 29 and 23 divide by none of these.
-    arguments = [str(number) for number in (29, 23, down, across, 6)]
-    mpirun = ["mpirun", "--oversubscribe", "-n", str(down * across)]
-    done = subprocess.run(
-        [*mpirun, sys.executable, str(PROGRAM), *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = mpirun(down * across, PROGRAM, 29, 23, down, across, 6)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         f"as one: {periodic=} {overlapped=}"
         for periodic in (True, False)
         for overlapped in (True, False)
     ]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_every_variant_comes_to_the_grid_and_the_norms_of_one(ranks: int) -> None:
+    done = mpirun(ranks, VARIANTS, 29, 23)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["as one"] * 5
+
+
+def test_without_a_gpu_the_command_line_says_so(tmp_path: Path) -> None:
+    command = ["run", "--untraced", "--ranks=3", "--launcher-args=--oversubscribe", "jacobi-2d"]
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuscope", *command],
+        env={
+            **ENVIRONMENT,
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMPI_MCA_odls_base_sigkill_timeout": "1",  # no report has to be written
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 3, done.stderr
+    assert "CuPy cannot be imported" in done.stderr or "no CUDA driver or GPU" in done.stderr
+    assert not list(tmp_path.rglob("run.json"))

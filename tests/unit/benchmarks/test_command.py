@@ -31,11 +31,15 @@ def test_names_are_unique_and_find_their_entry() -> None:
         assert len(set(twins)) == len(twins)
 
 
+TWINS_OF_OTHERS = {"jacobi-mpi", "jacobi-nccl"}
+"""What they show is serialized already: each is what another benchmark improves on."""
+
+
 def test_every_benchmark_has_a_twin_that_spoils_the_data_and_one_that_does_not() -> None:
     for benchmark in benchmarks.BENCHMARKS:
         spoiling = [twin.name for twin in benchmark.twins if twin.wrong_data]
         assert "corrupt-element" in spoiling
-        assert len(spoiling) < len(benchmark.twins)
+        assert len(spoiling) < len(benchmark.twins) or benchmark.name in TWINS_OF_OTHERS
     twins = streams.BENCHMARK.twins
     assert {twin.name for twin in twins if twin.wrong_data} == {"shared-buffer", "corrupt-element"}
 

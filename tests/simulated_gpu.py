@@ -1,0 +1,190 @@
+"""A GPU made of NumPy whose streams go on in any order that their events allow.
+
+What is issued to a stream waits there. Whenever the host issues more, or waits, some of what could
+run is run: which, is chosen by chance, and some streams are slower than others. So a schedule that
+lacks a wait goes wrong sooner or later, and one that has them all never does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+_LEFT = 1e-3
+"""How rarely the slowest stream gets on."""
+
+
+class DeviceArray(np.ndarray[Any, Any]):
+    """An array whose address is found where CuPy has it."""
+
+    @property
+    def data(self) -> Any:
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+    def get(self) -> Any:
+        return np.array(self)
+
+
+class Event:
+    """What was recorded last; a wait holds for that, not for what is recorded later."""
+
+    def __init__(self, gpu: SimulatedGpu) -> None:
+        self.gpu = gpu
+        self.number = len(gpu.events)
+        gpu.events.append(self)
+        self.recorded = self.reached = 0
+
+    def record(self, stream: Stream) -> None:
+        self.recorded += 1
+        ticket = self.recorded
+        stream.issue(lambda: setattr(self, "reached", ticket))
+
+    def synchronize(self) -> None:
+        ticket = self.recorded
+        self.gpu.run_until(lambda: self.reached >= ticket)
+
+
+class Stream:
+    def __init__(self, gpu: SimulatedGpu) -> None:
+        self.gpu = gpu
+        self.number = len(gpu.streams)
+        gpu.streams.append(self)
+        self.queue: deque[tuple[Callable[[], bool], Callable[[], object]]] = deque()
+        self.weight = gpu.random.choice((1.0, 0.1, _LEFT))
+        self.ptr = self
+
+    def issue(self, work: Callable[[], object], ready: Callable[[], bool] = lambda: True) -> None:
+        self.queue.append((ready, work))
+        self.gpu.get_on()
+
+    def wait_event(self, event: Event) -> None:
+        if (self.number, event.number) in self.gpu.left_out:
+            return
+        self.gpu.waits.add((self.number, event.number))
+        ticket = event.recorded
+        self.issue(lambda: None, lambda: event.reached >= ticket)
+
+    def synchronize(self) -> None:
+        self.gpu.run_until(lambda: not self.queue)
+
+
+class SimulatedGpu:
+    """As much of CuPy as the Jacobi variants use.
+
+    ``waits`` are the pairs of stream and event of every wait so far; those in ``left_out`` are
+    ignored.
+    """
+
+    def __init__(self, seed: int, left_out: Sequence[tuple[int, int]] = ()) -> None:
+        self.random = random.Random(seed)
+        self.left_out = set(left_out)
+        self.waits: set[tuple[int, int]] = set()
+        self.streams: list[Stream] = []
+        self.events: list[Event] = []
+        self.cuda = SimpleNamespace(
+            Stream=lambda non_blocking, priority=0: Stream(self),
+            Event=lambda disable_timing: Event(self),
+            alloc_pinned_memory=bytearray,
+            runtime=SimpleNamespace(
+                memcpyDeviceToHost="d2h",
+                memcpyHostToDevice="h2d",
+                memcpyAsync=self._copy,
+                memsetAsync=lambda at, value, size, stream: stream.issue(
+                    lambda: ctypes.memset(at, value, size)
+                ),
+                deviceSynchronize=lambda: self.run_until(
+                    lambda: not any(stream.queue for stream in self.streams)
+                ),
+            ),
+        )
+
+    def array(self, values: Any, dtype: Any) -> Any:
+        return np.array(values, dtype).view(DeviceArray)
+
+    def empty(self, shape: Any, dtype: Any) -> Any:
+        return np.full(shape, np.nan, dtype).view(DeviceArray)
+
+    def zeros(self, shape: Any, dtype: Any) -> Any:
+        return np.zeros(shape, dtype).view(DeviceArray)
+
+    def get_on(self) -> None:
+        """Run a few of the operations that could run: of slow streams seldom one."""
+        for _ in range(self.random.choice((0, 0, 1, 3))):
+            stream = self._choose()
+            if stream is not None and self.random.random() < stream.weight:
+                stream.queue.popleft()[1]()
+
+    def run_until(self, done: Callable[[], bool]) -> None:
+        while not done():
+            stream = self._choose()
+            assert stream is not None, "the host waits for what can never come"
+            stream.queue.popleft()[1]()
+
+    def _choose(self) -> Stream | None:
+        ready = [each for each in self.streams if each.queue and each.queue[0][0]()]
+        weights = [stream.weight for stream in ready]
+        return self.random.choices(ready, weights)[0] if ready else None
+
+    def _copy(self, target: int, source: int, size_bytes: int, kind: str, stream: Stream) -> None:
+        stream.issue(lambda: ctypes.memmove(target, source, size_bytes))
+
+
+class SimulatedKernels:
+    """The kernels of the stencil in NumPy; each reads and writes when it comes to run."""
+
+    def __init__(self, cp: SimulatedGpu) -> None:
+        self.cp = cp
+
+    def start(self, array: Any, block: Any = None) -> None:
+        shape = array.shape if block is None else block.grid
+        whole = np.random.default_rng(7).random(shape, np.float32)
+        if block is not None:
+            rows = np.arange(array.shape[0]) + block.first_row - 1
+            columns = np.arange(array.shape[1]) + block.first_column - block.margin
+            whole = whole[np.ix_(rows % shape[0], columns % shape[1])]
+        array[...] = whole
+
+    def step(self, source: Any, target: Any, region: Any, norm: int, stream: Stream) -> None:
+        y, x = region.slices
+
+        def work() -> None:
+            up, down = (source[y.start + by : y.stop + by, x] for by in (-1, 1))
+            left, right = (source[y, x.start + by : x.stop + by] for by in (-1, 1))
+            mean = np.float32(0.25) * (((up + down) + left) + right)
+            change = mean.astype(float) - source[y, x].astype(float)
+            target[y, x] = mean
+            ctypes.c_double.from_address(norm).value += float(np.sum(change * change))
+
+        if region.points:
+            stream.issue(work)
+
+    def pack(self, array: Any, strips: Any, buffer: Any, stream: Stream) -> None:
+        stream.issue(lambda: self._move(array, strips, buffer, back=False))
+
+    def unpack(self, array: Any, strips: Any, buffer: Any, stream: Stream) -> None:
+        stream.issue(lambda: self._move(array, strips, buffer, back=True))
+
+    def _move(self, array: Any, strips: Any, buffer: Any, *, back: bool) -> None:
+        for (row, column, columns, _), part in zip(
+            strips.table.tolist(), strips.parts(buffer), strict=True
+        ):
+            rows = part.size // columns
+            place = array[row : row + rows, column : column + columns]
+            if back:
+                place[...] = part.reshape(place.shape)
+            else:
+                part[...] = place.reshape(-1)
+
+
+def session(gpu: SimulatedGpu) -> Any:
+    """Return a session on it, whose NVTX ranges are nothing."""
+    return SimpleNamespace(
+        cp=gpu, ranges=SimpleNamespace(prepare=lambda name, payload=None: nullcontext())
+    )
