@@ -25,7 +25,17 @@ from gpuscope.model import codec
 from gpuscope.model.classes import ClassRule
 from gpuscope.model.comparison import Comparison
 from gpuscope.model.gates import Verification
-from gpuscope.model.result import Analysis, JudgedPair, JudgedPeak, Judgement, PairFigures, Scope
+from gpuscope.model.result import (
+    Analysis,
+    JudgedPair,
+    JudgedPeak,
+    JudgedPingPong,
+    Judgement,
+    LinkPair,
+    PairFigures,
+    RangeResult,
+    Scope,
+)
 from gpuscope.model.trace import Trace
 from gpuscope.progress import Progress, silent
 from gpuscope.readers import cache, results, settings
@@ -425,7 +435,7 @@ def ratio_limits(result: Mapping[str, Any]) -> RatioLimits:
     return {
         (row["range"], row["a"], row["b"]): row["ratio_limit"]
         for row in result.get("expected", ())
-        if row.get("kind") != "peak"
+        if row.get("kind", "pair") == "pair"
     }
 
 
@@ -457,18 +467,35 @@ def judge(result: Mapping[str, Any], analyses: Analyses) -> Judgement:
     expected, cannot be judged; one that the benchmark declares not judged is met by anything, and
     one not observable by a range that lacks the pair. With several devices the worst one counts.
     """
-    return Judgement(
-        tuple(
-            _judge_peak(row, analyses) if row.get("kind") == "peak" else _judge_pair(row, analyses)
-            for row in result.get("expected", ())
-        )
-    )
+    judges: dict[str, Callable[..., JudgedPair | JudgedPeak | JudgedPingPong]] = {
+        "pair": _judge_pair,
+        "peak": _judge_peak,
+        "links": _judge_links,
+        "ping-pong": _judge_ping_pong,
+    }
+    rows = result.get("expected", ())
+    return Judgement(tuple(judges[row.get("kind", "pair")](row, analyses) for row in rows))
 
 
 def _judge_pair(row: Mapping[str, Any], analyses: Analyses) -> JudgedPair:
     """Hold the verdict that a pair of classes must get against the one it got."""
     scopes = _scopes(row["range"], analyses)
     pairs = [pair for scope in scopes if (pair := scope.pair(row["a"], row["b"])) is not None]
+    return _judge_verdicts(row, pairs, scopes)
+
+
+def _judge_links(row: Mapping[str, Any], analyses: Analyses) -> JudgedPair:
+    """Hold the verdict that the copies of two directions must get against the one they got."""
+    entries = _entries(row["range"], analyses)
+    wanted = {row["a"], row["b"]}
+    pairs = [pair for entry in entries for pair in entry.link_pairs if {pair.a, pair.b} == wanted]
+    return _judge_verdicts({"ratio_limit": 1.0, **row}, pairs, entries)
+
+
+def _judge_verdicts(
+    row: Mapping[str, Any], pairs: Sequence[PairFigures | LinkPair], found: Sequence[object]
+) -> JudgedPair:
+    """Hold the verdict in `row` against those of `pairs`, in what was `found` of the range."""
     wanted = row["verdict"]
     least_rho = row.get("least_rho")
     subject = (row["range"], row["a"], row["b"], wanted)
@@ -476,11 +503,14 @@ def _judge_pair(row: Mapping[str, Any], analyses: Analyses) -> JudgedPair:
         reason = "what a kernel transfers leaves no rows: compare the time with its bound"
         return JudgedPair(*subject, wanted, None, None, reason, True)
     if not pairs:
-        reason = _absent("pair", scopes)
+        reason = _absent("pair", found)
         return JudgedPair(*subject, None, row["ratio_limit"], None, reason, None, least_rho)
 
-    def shows(pair: PairFigures) -> bool:
-        return pair.verdict == wanted and (pair.rho or 0.0) >= (least_rho or 0.0)
+    def reached(pair: PairFigures | LinkPair) -> float | None:
+        return pair.rho if isinstance(pair, PairFigures) else pair.overlap_ratio
+
+    def shows(pair: PairFigures | LinkPair) -> bool:
+        return pair.verdict == wanted and (reached(pair) or 0.0) >= (least_rho or 0.0)
 
     pair = min(pairs, key=shows)
     met: bool | None = shows(pair)
@@ -489,7 +519,7 @@ def _judge_pair(row: Mapping[str, Any], analyses: Analyses) -> JudgedPair:
     elif not met and pair.verdict == "inconclusive":
         met = None
     return JudgedPair(
-        *subject, pair.verdict, row["ratio_limit"], pair.rho, pair.reason, met, least_rho
+        *subject, pair.verdict, row["ratio_limit"], reached(pair), pair.reason, met, least_rho
     )
 
 
@@ -509,10 +539,45 @@ def _judge_peak(row: Mapping[str, Any], analyses: Analyses) -> JudgedPeak:
     return JudgedPeak(*subject, peak, f"{peak} ran at once at the peak", least <= peak <= most)
 
 
-def _scopes(name: str, analyses: Analyses) -> list[Scope]:
+def _judge_ping_pong(row: Mapping[str, Any], analyses: Analyses) -> JudgedPingPong:
+    """Say whether copies follow each other there and back: all on one stream, one at a time."""
+    op_class, hops = row["op_class"], row["hops"]
+    words = {True: "a ping-pong", False: "not a ping-pong"}
+    subject = (row["range"], op_class, hops, words[row["wanted"]])
+    entries = _entries(row["range"], analyses)
+    copying = [entry for entry in entries if op_class in entry.scope.classes]
+    if not copying:
+        return JudgedPingPong(*subject, None, _absent("class", entries), None)
+    figures = [entry.scope.classes[op_class] for entry in copying]
+    streams = sum(each.streams for each in figures)
+    peak = max(entry.scope.concurrency.classes[op_class].peak for entry in copying)
+    wanted = hops * max(entry.instances_total for entry in copying)
+    count = sum(each.count for each in figures)
+    if streams > 1:
+        reason = f"the copies are on {streams} streams, not on one"
+    elif peak > 1:
+        reason = f"{peak} copies ran at once"
+    elif count != wanted:
+        reason = f"there are {count} copies, not {wanted}"
+    elif op_class == "p2p" and not any(entry.link_pairs for entry in copying):
+        reason = "all copies go one way"
+    else:
+        reason = ""
+    found = not reason
+    return JudgedPingPong(
+        *subject, words[found], reason or f"{count} copies, each after the one before",
+        found == row["wanted"],
+    )  # fmt: skip
+
+
+def _entries(name: str, analyses: Analyses) -> list[RangeResult]:
     """Return what the traces have of the range `name`, one a (process, device)."""
-    return [entry.scope for each in analyses.traces for entry in each.ranges_named(name)]
+    return [entry for each in analyses.traces for entry in each.ranges_named(name)]
 
 
-def _absent(part: str, scopes: Sequence[Scope]) -> str:
-    return f"the trace has no such {part if scopes else 'range'}"
+def _scopes(name: str, analyses: Analyses) -> list[Scope]:
+    return [entry.scope for entry in _entries(name, analyses)]
+
+
+def _absent(part: str, found: Sequence[object]) -> str:
+    return f"the trace has no such {part if found else 'range'}"

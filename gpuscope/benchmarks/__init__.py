@@ -26,6 +26,8 @@ from gpuscope.benchmarks.jacobi_mpi import BENCHMARK as _JACOBI_MPI
 from gpuscope.benchmarks.jacobi_mpi_overlap import BENCHMARK as _JACOBI_MPI_OVERLAP
 from gpuscope.benchmarks.multicopy import BENCHMARK as _MULTICOPY
 from gpuscope.benchmarks.nvshmem import BENCHMARK as _NVSHMEM
+from gpuscope.benchmarks.p2p_bandwidth import BENCHMARK as _P2P_BANDWIDTH
+from gpuscope.benchmarks.p2p_latency import BENCHMARK as _P2P_LATENCY
 from gpuscope.benchmarks.simple_streams import BENCHMARK as _SIMPLE_STREAMS
 from gpuscope.benchmarks.streams import BENCHMARK as _STREAMS
 from gpuscope.errors import UsageError
@@ -42,6 +44,8 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     _JACOBI_MPI,
     _JACOBI_MPI_OVERLAP,
     _JACOBI_2D,
+    _P2P_LATENCY,
+    _P2P_BANDWIDTH,
 )
 """Every benchmark, in the order of the list."""
 

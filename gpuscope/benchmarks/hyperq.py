@@ -23,6 +23,7 @@ from types import MappingProxyType
 
 from gpuscope.benchmarks._harness import (
     CORRUPT,
+    MAX_PENDING,
     Benchmark,
     ExpectedPeak,
     Pass,
@@ -41,8 +42,6 @@ from gpuscope.units import NS_PER_MS, format_ns
 
 MAX_CONNECTIONS = 32
 """The largest number that CUDA_DEVICE_MAX_CONNECTIONS may have."""
-MAX_PENDING = 1000
-"""Kernels that may be issued behind a closed gate: with more, a launch waits for the gate."""
 RESIDENT_GRIDS = 128
 """Kernels that can run at once from compute capability 7.5 on (CUDA programming guide)."""
 PEAK_SHARE = 0.9

@@ -316,8 +316,11 @@ def _make_table(title: str, *columns: str) -> Table:
 
 
 def _series_table(option: str, rows: Rows) -> Table:
+    """Return a line a run; of a benchmark without a speed-up, a line a quantity instead."""
     from gpuscope.units import format_ns
 
+    if not any("speedup" in result["figures"] for _, result in rows):
+        return _quantities_table(option, rows)
     passes = list(rows[0][1]["passes"])
     table = _make_table("untraced", option, *passes, "speed-up", "possible", "kernel / copy")
     for value, result in rows:
@@ -328,6 +331,22 @@ def _series_table(option: str, rows: Rows) -> Table:
             *(format_ns(result["passes"][name]["median_ns"]) for name in passes),
             *("–" if number is None else f"{number:.2f}" for number in shown),
         )
+    return table
+
+
+def _quantities_table(option: str, rows: Rows) -> Table:
+    """Return a line for each quantity that any of the runs has, and a column a run."""
+    from gpuscope.benchmarks import quantity_row
+
+    titles = [
+        f"{option} {value}{'' if result['valid'] else f' ({MARK})'}" for value, result in rows
+    ]
+    table = _make_table("untraced", "quantity", *titles)
+    found = [
+        {each["name"]: quantity_row(each)[1] for each in result["quantities"]} for _, result in rows
+    ]
+    for name in dict.fromkeys(name for each in found for name in each):
+        table.add_row(name, *(each.get(name, "–") for each in found))
     return table
 
 

@@ -33,9 +33,9 @@ def sweep_figure(option: str, rows: Sequence[tuple[str, Mapping[str, Any]]], the
             lines["possible"] = [figures[at]["speedup_max"] for at in order]
     else:
         title = "time (ms)"
-        for name in rows[0][1]["passes"]:
-            medians = [rows[at][1]["passes"][name]["median_ns"] for at in order]
-            lines[name] = [median / NS_PER_MS for median in medians]
+        for name in dict.fromkeys(name for _, result in rows for name in result["passes"]):
+            found = [rows[at][1]["passes"].get(name) for at in order]
+            lines[name] = [each and each["median_ns"] / NS_PER_MS for each in found]
     figure = go.Figure()
     for name, values in lines.items():
         style: dict[str, Any] = {}

@@ -583,10 +583,27 @@ class JudgedPeak:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedPingPong:
+    """Whether the copies of a class in a range must wait for each other, there and back."""
+
+    range: str
+    op_class: str
+    hops: int
+    """Copies in each instance of the range."""
+    expected: str
+    """``a ping-pong`` or ``not a ping-pong``."""
+    found: str | None
+    """Likewise; None when the range or the class is not in the trace."""
+    reason: str
+    met: bool | None
+    """None: it cannot be judged."""
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """Whether a benchmark showed what it must show."""
 
-    rows: tuple[JudgedPair | JudgedPeak, ...]
+    rows: tuple[JudgedPair | JudgedPeak | JudgedPingPong, ...]
 
     @property
     def met(self) -> bool:

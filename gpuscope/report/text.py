@@ -11,6 +11,7 @@ from gpuscope.model.result import (
     Communication,
     Finding,
     JudgedPeak,
+    JudgedPingPong,
     Judgement,
     Messages,
     PairFigures,
@@ -361,6 +362,9 @@ def render_judgement(judgement: Judgement, console: Console) -> None:
             wanted = str(row.most) if row.least == row.most else f"{row.least} to {row.most}"
             found = row.reason if row.found is None else str(row.found)
             cells = (f"{row.op_class} at once", wanted, found, "", "")
+        elif isinstance(row, JudgedPingPong):
+            found = row.reason if row.found is None else row.found
+            cells = (f"{row.hops} × {row.op_class}", row.expected, found, "", "")
         else:
             beyond = "" if row.least_rho is None else f", {format_ratio(row.least_rho)} reached"
             cells = (

@@ -12,6 +12,7 @@ from rich.console import Console
 from gpuscope import api, samples
 from gpuscope.errors import MissingError, TraceError
 from gpuscope.report import text
+from tests.make_trace import make_trace
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +91,97 @@ def test_a_peak_of_operations_at_once() -> None:
         assert judgement.rows[0].reason.startswith("the trace has no such")
 
 
-def test_a_peak_limits_no_ratio() -> None:
-    assert api.ratio_limits(peak("concurrent", 29, 32)) == {}
+def links(verdict: str, least_rho: float | None = None, **changes: Any) -> dict[str, Any]:
+    row = {"kind": "links", "range": "bidir", "a": "1>0", "b": "0>1", "verdict": verdict}
+    return {"expected": [{**row, "least_rho": least_rho, **changes}]}
+
+
+def test_both_directions_of_a_link() -> None:
+    analyses = api.analyze([samples.path("p2p")])
+    (pair,) = analyses.traces[0].ranges_named("bidir")[0].link_pairs
+    ratio = pair.overlap_ratio
+    assert ratio is not None
+    for wanted, met in (
+        (links("overlapped"), True),
+        (links("overlapped", ratio), True),
+        (links("overlapped", min(1.0, ratio * 1.0001)), ratio == 1),
+        (links("serialized"), False),
+    ):
+        judgement = api.judge(wanted, analyses)
+        (row,) = judgement.rows
+        assert judgement.met is met
+        assert isinstance(row, api.JudgedPair)
+        assert (row.found, row.rho, row.ratio_limit) == ("overlapped", ratio, 1.0)
+    for absent in (links("overlapped", range="nowhere"), links("overlapped", b="0>2")):
+        judgement = api.judge(absent, analyses)
+        assert (judgement.met, judgement.cannot_judge) == (False, True)
+
+
+def ping_pong(wanted: bool = True, hops: int = 2, op_class: str = "p2p") -> dict[str, Any]:
+    row = {"kind": "ping-pong", "range": "r", "op_class": op_class, "hops": hops}
+    return {"expected": [{**row, "wanted": wanted}]}
+
+
+THERE, BACK = {"src": 0, "dst": 1}, {"src": 1, "dst": 0}
+TWICE = [("r", 0, 25), ("r", 100, 125)]
+
+
+@pytest.mark.parametrize(
+    ("p2p", "found", "reason"),
+    [
+        (
+            [(0, 9, "s7", THERE), (10, 19, "s7", BACK), (100, 109, "s7", THERE),
+             (110, 119, "s7", BACK)],
+            "a ping-pong", "4 copies, each after the one before",
+        ),
+        (
+            [(0, 9, "s7", THERE), (10, 19, "s8", BACK), (100, 109, "s7", THERE),
+             (110, 119, "s8", BACK)],
+            "not a ping-pong", "the copies are on 2 streams, not on one",
+        ),
+        (
+            [(0, 9, "s7", THERE), (10, 19, "s7", {**BACK, "device": 1}),
+             (100, 109, "s7", THERE), (110, 119, "s7", {**BACK, "device": 1})],
+            "not a ping-pong", "the copies are on 2 streams, not on one",
+        ),
+        (
+            [(0, 9, "s7", THERE), (10, 19, "s7", BACK), (100, 109, "s7", THERE)],
+            "not a ping-pong", "there are 3 copies, not 4",
+        ),
+        (
+            [(0, 9, "s7", THERE), (10, 19, "s7", THERE), (100, 109, "s7", THERE),
+             (110, 119, "s7", THERE)],
+            "not a ping-pong", "all copies go one way",
+        ),
+    ],
+)  # fmt: skip
+def test_a_ping_pong_is_one_copy_after_the_other_there_and_back(
+    p2p: list[Any], found: str, reason: str
+) -> None:
+    trace = make_trace(p2p=p2p, ranges=TWICE, devices=2)
+    analyses = api.Analyses((api.analyze_trace(trace),))
+    for wanted in (True, False):
+        judgement = api.judge(ping_pong(wanted), analyses)
+        (row,) = judgement.rows
+        assert isinstance(row, api.JudgedPingPong)
+        assert (row.found, row.reason) == (found, reason)
+        assert judgement.met is (wanted == (found == "a ping-pong"))
+
+
+def test_a_ping_pong_that_is_not_in_the_trace_cannot_be_judged() -> None:
+    trace = make_trace(p2p=[(0, 9, "s7", THERE)], ranges=[("r", 0, 25)], devices=2)
+    analyses = api.Analyses((api.analyze_trace(trace),))
+    for absent in (
+        ping_pong(op_class="d2d"),
+        {"expected": [{**ping_pong()["expected"][0], "range": "q"}]},
+    ):
+        judgement = api.judge(absent, analyses)
+        assert (judgement.met, judgement.cannot_judge) == (False, True)
+
+
+def test_only_pairs_of_classes_limit_a_ratio() -> None:
+    for expected in (peak("concurrent", 29, 32), links("overlapped", 0.8), ping_pong()):
+        assert api.ratio_limits(expected) == {}
 
 
 def test_the_judgement_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +190,7 @@ def test_the_judgement_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         *peak("concurrent", 29, 32)["expected"],
         *peak("serial", 2, 2)["expected"],
         *peak("nowhere", 1, 1)["expected"],
+        *ping_pong()["expected"],
         *expectation()["expected"],
     ]
     judgement = api.judge({"expected": rows}, analyses)
@@ -109,6 +200,7 @@ def test_the_judgement_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "concurrent kernel at once 29 to 32 32 met" in found
     assert "serial kernel at once 2 1 NOT MET" in found
     assert "nowhere kernel at once 1 the trace has no such range cannot judge" in found
+    assert "r 2 × p2p a ping-pong the trace has no such range cannot judge" in found
     assert any(line.startswith("streamed h2d ∩ kernel overlapped") for line in found)
 
 

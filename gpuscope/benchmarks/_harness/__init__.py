@@ -1,9 +1,9 @@
 """What every benchmark shares.
 
 ``pipeline``, ``sizing`` and ``stats`` are arithmetic and run anywhere; ``gpu``, ``ranks``,
-``data``, ``machine``, ``links``, ``chunks``, ``memory`` and ``symmetric`` touch the GPU, MPI or
-NVSHMEM, and import their libraries only when used. Benchmarks import from here; what the Jacobi
-ones share is in ``decomposition``, ``halo`` and ``stencil``, and imported from there.
+``pairs``, ``data``, ``machine``, ``links``, ``chunks``, ``memory`` and ``symmetric`` touch the GPU,
+MPI or NVSHMEM, and import their libraries only when used. Benchmarks import from here; what the
+Jacobi ones share is in ``decomposition``, ``halo`` and ``stencil``, and imported from there.
 """
 
 from gpuscope.benchmarks._harness.chunks import (
@@ -23,15 +23,27 @@ from gpuscope.benchmarks._harness.data import (
     raise_if_wrong,
 )
 from gpuscope.benchmarks._harness.gpu import (
+    MAX_PENDING,
     Measured,
     Pass,
     Session,
+    event_for,
     host_array,
     open_session,
     say,
 )
 from gpuscope.benchmarks._harness.links import Link, link_between
 from gpuscope.benchmarks._harness.memory import CACHE_FACTOR, copy_rate_bytes_per_s
+from gpuscope.benchmarks._harness.pairs import (
+    PATHS,
+    STAGED_COMMANDS,
+    DirectWay,
+    Pair,
+    StagedWay,
+    add_pair_arguments,
+    enable_peer_access,
+    open_pair,
+)
 from gpuscope.benchmarks._harness.pipeline import (
     Pipeline,
     StageTimes,
@@ -42,8 +54,11 @@ from gpuscope.benchmarks._harness.registry import CORRUPT, Benchmark, Twin, add_
 from gpuscope.benchmarks._harness.result import (
     NOT_JUDGED,
     NOT_OBSERVABLE,
+    Expectation,
     Expected,
+    ExpectedLinks,
     ExpectedPeak,
+    ExpectedPingPong,
     Quantity,
     Result,
     chosen_options,
@@ -61,24 +76,33 @@ from gpuscope.benchmarks._harness.sizing import (
     rate_bytes_per_s,
     size_argument,
 )
-from gpuscope.benchmarks._harness.stats import Statistics
+from gpuscope.benchmarks._harness.stats import MessageFit, Statistics, fit_messages
 from gpuscope.benchmarks._harness.symmetric import Heap, open_heap
 
 __all__ = [
     "CACHE_FACTOR",
     "CORRUPT",
+    "MAX_PENDING",
     "MIB",
     "NOT_JUDGED",
     "NOT_OBSERVABLE",
+    "PATHS",
+    "STAGED_COMMANDS",
     "WRONG_DATA",
     "Benchmark",
     "Chunks",
+    "DirectWay",
+    "Expectation",
     "Expected",
+    "ExpectedLinks",
     "ExpectedPeak",
+    "ExpectedPingPong",
     "FmaKernel",
     "Heap",
     "Link",
     "Measured",
+    "MessageFit",
+    "Pair",
     "Pass",
     "Pattern",
     "Pipeline",
@@ -87,22 +111,29 @@ __all__ = [
     "Result",
     "Session",
     "StageTimes",
+    "StagedWay",
     "Statistics",
     "Twin",
     "add_chunk_arguments",
     "add_common_arguments",
+    "add_pair_arguments",
     "buffer_limit_bytes",
     "calibrate_steps",
     "choose_chunk_bytes",
     "chosen_bytes",
     "chosen_options",
     "copy_rate_bytes_per_s",
+    "enable_peer_access",
+    "event_for",
+    "fit_chunk",
+    "fit_messages",
     "format_size",
     "host_array",
     "leave",
     "link_between",
     "max_steps",
     "open_heap",
+    "open_pair",
     "open_ranks",
     "open_session",
     "pass_term",

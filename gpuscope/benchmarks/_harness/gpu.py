@@ -16,14 +16,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from gpuscope.benchmarks._harness.links import describe_links
 from gpuscope.benchmarks._harness.machine import Gpu, Readings, Sampler, describe
 from gpuscope.benchmarks._harness.result import (
-    Expected,
-    ExpectedPeak,
+    Expectation,
     Quantity,
     Result,
     pass_table,
@@ -37,6 +37,8 @@ _T = TypeVar("_T")
 
 NVTX_DOMAIN = "gpuscope"
 GATE_LIMIT_NS = 10 * NS_PER_S
+MAX_PENDING = 1000
+"""Operations that may be issued behind a closed gate: with more, a launch waits for the gate."""
 INSTALL_HINT = "`pip install 'gpuscope[cuda13]'` (or cuda12) brings it"
 
 _GATE_SOURCE = r"""
@@ -96,8 +98,15 @@ def pinned_array(cp: Any, elements: int) -> Any:
     return np.frombuffer(memory, np.float32, elements)
 
 
+def event_for(cp: Any, stream: Any, *, timing: bool = False) -> Any:
+    """Return an event that can be recorded on `stream`: both belong to the same GPU."""
+    on_current = stream.device_id < 0  # the null stream
+    with cp.cuda.Device(None if on_current else stream.device_id):
+        return cp.cuda.Event(disable_timing=not timing)
+
+
 class StartGate:
-    """Holds streams back on the GPU until everything behind it has been issued."""
+    """Holds streams back, of this GPU and others, until everything behind it has been issued."""
 
     def __init__(self, cp: Any) -> None:
         import numpy as np
@@ -144,7 +153,7 @@ class StartGate:
         """
         self.open()
         for stream in streams:
-            event = self._cp.cuda.Event(disable_timing=True)
+            event = event_for(self._cp, stream)
             event.record(stream)
             self._stream.wait_event(event)
         self._ended.record(self._stream)
@@ -201,13 +210,15 @@ class Pass:
 class Measured:
     """Times of each pass, how many iterations warmed up, and what the GPU did meanwhile.
 
-    ``issued`` is the time that the host took to issue each pass.
+    ``issued`` is the time that the host took to issue each pass, ``beside`` what the other GPUs
+    of the process did.
     """
 
     passes: Mapping[str, Statistics]
     issued: Mapping[str, Statistics]
     warmup: int
     readings: Readings
+    beside: Sequence[Readings] = ()
 
 
 class Team:
@@ -247,6 +258,7 @@ class Session:
         self._benchmark = benchmark
         self.pci_bus_id: str = cp.cuda.runtime.deviceGetPCIBusId(device)
         self._gpu = Gpu(self.pci_bus_id)
+        self._beside: list[Gpu] = []
         self._numa = self._gpu.bind_process()
         # Only now the first context is made, by the processors it was bound to.
         cp.cuda.runtime.setDevice(device)
@@ -260,6 +272,10 @@ class Session:
     def property(self, name: str) -> int:
         """Return a number from the device's properties, by its name in cudaDeviceProp."""
         return int(self.cp.cuda.runtime.getDeviceProperties(self.device)[name])
+
+    def watch(self, device: int) -> None:
+        """Sample another GPU of the process, too, while measuring."""
+        self._beside.append(Gpu(self.cp.cuda.runtime.deviceGetPCIBusId(device)))
 
     def pcie_limit_bytes_per_s(self, readings: Readings) -> float | None:
         """Return what the GPU's PCIe link carries one way, as it was under load."""
@@ -275,7 +291,7 @@ class Session:
         stages: Mapping[str, int | None],
         figures: Mapping[str, float | None],
         quantities: Sequence[Quantity],
-        expected: Sequence[Expected | ExpectedPeak],
+        expected: Sequence[Expectation],
         title: str,
         baselines: Mapping[str, str] | None = None,
         lines: Sequence[str] = (),
@@ -288,12 +304,16 @@ class Session:
         speed-up is against; `lines` stand below the tables. A `cold` run is
         not void because the clock rose.
         """
-        faults = self._of_all([] if cold else measured.readings.faults())
-        remarks = (*notes, *self._of_all(measured.readings.notes()))
+        faults = self._of_all([] if cold else self._of_gpus(measured, Readings.faults))
+        remarks = (*notes, *self._of_all(self._of_gpus(measured, Readings.notes)))
         machine = describe(self.cp, self.device, self._gpu, self._numa, measured.readings)
         machine |= self.team.describe()
+        if self._beside:
+            machine["gpus"] = [gpu.pci_bus_id for gpu in (self._gpu, *self._beside)]
+            machine["links"] = describe_links(machine["gpus"])
         name = f"{self._benchmark}, twin {twin}" if twin else self._benchmark
-        count = f"{self.team.size} × " if self.team.size > 1 else ""
+        gpus = self.team.size + len(self._beside)
+        count = f"{gpus} × " if gpus > 1 else ""
         table = [
             f"{name}, on {count}{machine['gpu']}: {title}",
             *(f"VOID, times not to be used: {fault}" for fault in faults),
@@ -320,6 +340,13 @@ class Session:
             valid=not faults,
             table="" if self.team.rank else "\n".join(table),
         )
+
+    def _of_gpus(self, measured: Measured, remarks: Callable[[Readings], list[str]]) -> list[str]:
+        """Return the remarks on the readings of all GPUs of the process; others with their id."""
+        found = remarks(measured.readings)
+        for gpu, readings in zip(self._beside, measured.beside, strict=True):
+            found += [f"GPU {gpu.pci_bus_id}: {remark}" for remark in remarks(readings)]
+        return found
 
     def _of_all(self, remarks: Sequence[str]) -> list[str]:
         """Return the remarks of all ranks, each with its rank where there are several."""
@@ -363,6 +390,22 @@ class Session:
         reached = [[self.gate.since_start_ns(event) for event in events] for events in marks]
         return [list(itertools.pairwise(times)) for times in reached]
 
+    def time_batch(
+        self, streams: Sequence[Any], issue: Callable[[], None], *, waits: bool = False
+    ) -> int:
+        """Return the ns that the work which `issue` starts on `streams` takes, from the gate on.
+
+        `waits`: issuing it waits for the GPU, so that the gate is opened before.
+        """
+        self.gate.hold(streams)
+        try:
+            if waits:
+                self.gate.open()
+            issue()
+            return self.gate.finish(streams)
+        finally:
+            self.gate.open()
+
     def measure(
         self,
         passes: Sequence[Pass],
@@ -405,7 +448,10 @@ class Session:
         times_ns: dict[str, list[int]] = {item.name: [] for item in passes}
         issued_ns: dict[str, list[int]] = {item.name: [] for item in passes}
         say(f"measuring {repetitions}×")
-        with Sampler(self._gpu) as sampler:
+        samplers = [Sampler(gpu) for gpu in (self._gpu, *self._beside)]
+        with ExitStack() as stack:
+            for sampler in samplers:
+                stack.enter_context(sampler)
             runtime.profilerStart()
             try:
                 with measure:
@@ -427,7 +473,8 @@ class Session:
             {name: Statistics.of(self.team.largest(times)) for name, times in each.items()}
             for each in (times_ns, issued_ns)
         )
-        return Measured(passed, issued, warmup, sampler.readings())
+        readings, *beside = (sampler.readings() for sampler in samplers)
+        return Measured(passed, issued, warmup, readings, beside)
 
     def check(self, check: Callable[[], None]) -> None:
         """Check the data; what is wrong on one rank is an error on all of them."""

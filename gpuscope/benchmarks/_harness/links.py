@@ -6,8 +6,10 @@ PCIe, too. Only NVML tells how many NVLinks there are, directly or through switc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from gpuscope.benchmarks._harness.machine import Gpu, link_limit_bytes_per_s
 from gpuscope.units import format_rate
@@ -71,6 +73,14 @@ def link_between(pci_bus_id_a: str, pci_bus_id_b: str) -> Link:
     if status is None or status == _P2P_STATUS_UNKNOWN:
         return Link(None)
     return _nvlink(first, second) if status == _P2P_STATUS_OK else _pcie(first, second)
+
+
+def describe_links(pci_bus_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the link of every two GPUs, named by their places in the list, as plain values."""
+    return [
+        {"a": a, "b": b, **asdict(link_between(pci_bus_ids[a], pci_bus_ids[b]))}
+        for a, b in itertools.combinations(range(len(pci_bus_ids)), 2)
+    ]
 
 
 def _nvlink(first: Gpu, second: Gpu) -> Link:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from gpuscope.benchmarks._harness.stats import Statistics
 from gpuscope.errors import OutputError, UsageError
@@ -54,6 +54,39 @@ class ExpectedPeak:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedPingPong:
+    """Whether the copies of class ``op_class`` in range ``range`` must be ``hops`` there and back.
+
+    That is so many in each instance, on one stream, one at a time, and between two GPUs in both
+    directions. ``wanted`` is False for a twin that must be seen not to be that.
+    """
+
+    range: str
+    op_class: str
+    hops: int
+    wanted: bool
+    kind: Literal["ping-pong"] = "ping-pong"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedLinks:
+    """What the trace must show for the copies of two directions, such as ``0>1`` and ``1>0``.
+
+    ``verdict`` and ``least_rho`` are as those of a pair; the schedule allows all of it.
+    """
+
+    range: str
+    a: str
+    b: str
+    verdict: str
+    least_rho: float | None = None
+    kind: Literal["links"] = "links"
+
+
+Expectation: TypeAlias = "Expected | ExpectedPeak | ExpectedPingPong | ExpectedLinks"
+
+
+@dataclass(frozen=True, slots=True)
 class Quantity:
     """A figure that the machine limits: its value, the limit, and where the limit is from.
 
@@ -96,7 +129,7 @@ class Result:
     stages: Mapping[str, int | None]
     figures: Mapping[str, float | None]
     quantities: tuple[Quantity, ...]
-    expected: tuple[Expected | ExpectedPeak, ...]
+    expected: tuple[Expectation, ...]
     machine: Mapping[str, Any]
     notes: tuple[str, ...]
     valid: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuscope.units import NS_PER_MS, NS_PER_S
@@ -99,3 +99,40 @@ def contended_median_ns(own: Sequence[Interval], other: Sequence[Interval]) -> i
     end = max(stop for _, stop in other)
     inside = [stop - begin for begin, stop in own if start <= begin and stop <= end]
     return round(statistics.median(inside)) if inside else None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFit:
+    """The time of a message as T = α + n/β, n its bytes.
+
+    ``beta_bytes_per_s`` is None where time does not grow with size. ``worst_ratio`` is the
+    largest distance of a measured time from the fitted one, over the fitted one.
+    """
+
+    alpha_ns: float
+    beta_bytes_per_s: float | None
+    worst_ratio: float
+
+    @property
+    def half_bytes(self) -> float | None:
+        """The size at which half of β is reached: α·β."""
+        beta = self.beta_bytes_per_s
+        return None if beta is None else self.alpha_ns * beta / NS_PER_S
+
+
+def fit_messages(times_ns: Mapping[int, float]) -> MessageFit | None:
+    """Fit T = α + n/β to times by size in bytes, by least squares; None for fewer than 3 sizes."""
+    if len(times_ns) < 3:
+        return None
+    mean_bytes = statistics.fmean(times_ns)
+    mean_ns = statistics.fmean(times_ns.values())
+    spread = sum((size - mean_bytes) ** 2 for size in times_ns)
+    together = sum((size - mean_bytes) * (time - mean_ns) for size, time in times_ns.items())
+    slope_ns = together / spread
+    alpha_ns = mean_ns - slope_ns * mean_bytes
+    fitted = {size: alpha_ns + slope_ns * size for size in times_ns}
+    return MessageFit(
+        alpha_ns=alpha_ns,
+        beta_bytes_per_s=NS_PER_S / slope_ns if slope_ns > 0 else None,
+        worst_ratio=max(abs(times_ns[size] / fit - 1) for size, fit in fitted.items()),
+    )

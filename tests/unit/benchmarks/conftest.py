@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ class FakeStream:
 
     def __init__(self, log: list[str], name: str) -> None:
         self.log, self.name, self.ptr = log, name, name
+        self.device_id = 0
 
     def __enter__(self) -> FakeStream:
         self.log.append(f"current {self.name}")
@@ -72,6 +74,7 @@ class FakeCupy:
         self.cuda = SimpleNamespace(
             Stream=Stream,
             Event=self._event,
+            Device=lambda number: nullcontext(),
             get_elapsed_time=lambda start, end: 2.0,
             alloc_pinned_memory=bytearray,
             runtime=SimpleNamespace(

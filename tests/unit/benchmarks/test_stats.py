@@ -1,6 +1,9 @@
+import pytest
+
 from gpuscope.benchmarks._harness.stats import (
     Statistics,
     contended_median_ns,
+    fit_messages,
     is_warm,
     quantile,
     relative_spread,
@@ -67,3 +70,29 @@ def test_contended_counts_only_what_ran_beside_the_other() -> None:
 
 def test_contended_is_unknown_without_a_common_time() -> None:
     assert contended_median_ns([(0, 10)], [(10, 20)]) is None
+
+
+def test_messages_of_a_known_latency_and_rate() -> None:
+    # 2000 ns and 0.01 ns a byte (100 GB/s), exactly.
+    fit = fit_messages({size: 2000 + size / 100 for size in (8, 1024, 65536)})
+    assert fit is not None
+    assert fit.alpha_ns == pytest.approx(2000)
+    assert fit.beta_bytes_per_s == pytest.approx(100e9)
+    assert fit.half_bytes == pytest.approx(200_000)
+    assert fit.worst_ratio == pytest.approx(0, abs=1e-9)
+
+
+def test_messages_off_the_line_are_told() -> None:
+    # The line through (0, 10), (100, 10), (200, 40) is 5 + 0.15 n: 5, 20 and 35.
+    fit = fit_messages({0: 10.0, 100: 10.0, 200: 40.0})
+    assert fit is not None
+    assert fit.alpha_ns == pytest.approx(5)
+    assert fit.worst_ratio == pytest.approx(1.0)
+
+
+def test_time_that_does_not_grow_has_no_rate() -> None:
+    fit = fit_messages({8: 2000.0, 64: 2000.0, 512: 1900.0})
+    assert fit is not None
+    assert fit.beta_bytes_per_s is None
+    assert fit.half_bytes is None
+    assert fit_messages({8: 2000.0, 64: 2100.0}) is None
