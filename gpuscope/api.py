@@ -41,7 +41,7 @@ from gpuscope.progress import Progress, silent
 from gpuscope.readers import cache, results, settings
 from gpuscope.readers import open_trace as read_export
 from gpuscope.recording import history
-from gpuscope.units import NS_PER_S
+from gpuscope.units import NS_PER_S, format_ratio
 
 REPORT_SUFFIX = ".nsys-rep"
 RUN_TRACES = ("trace.sqlite", "trace.nsys-rep")
@@ -499,7 +499,7 @@ def _judge_verdicts(
     wanted = row["verdict"]
     least_rho = row.get("least_rho")
     subject = (row["range"], row["a"], row["b"], wanted)
-    if wanted == NOT_OBSERVABLE and scopes and not pairs:
+    if wanted == NOT_OBSERVABLE and found and not pairs:
         reason = "what a kernel transfers leaves no rows: compare the time with its bound"
         return JudgedPair(*subject, wanted, None, None, reason, True)
     if not pairs:
@@ -540,34 +540,31 @@ def _judge_peak(row: Mapping[str, Any], analyses: Analyses) -> JudgedPeak:
 
 
 def _judge_ping_pong(row: Mapping[str, Any], analyses: Analyses) -> JudgedPingPong:
-    """Say whether copies follow each other there and back: all on one stream, one at a time."""
-    op_class, hops = row["op_class"], row["hops"]
+    """Say whether copies go there and back, each after the one before."""
+    op_class, copies = row["op_class"], row["copies"]
     words = {True: "a ping-pong", False: "not a ping-pong"}
-    subject = (row["range"], op_class, hops, words[row["wanted"]])
+    subject = (row["range"], op_class, copies, words[row["wanted"]])
     entries = _entries(row["range"], analyses)
     copying = [entry for entry in entries if op_class in entry.scope.classes]
     if not copying:
         return JudgedPingPong(*subject, None, _absent("class", entries), None)
-    figures = [entry.scope.classes[op_class] for entry in copying]
-    streams = sum(each.streams for each in figures)
+    instances = max(entry.instances_total for entry in copying)
+    count = sum(entry.scope.classes[op_class].count for entry in copying)
     peak = max(entry.scope.concurrency.classes[op_class].peak for entry in copying)
-    wanted = hops * max(entry.instances_total for entry in copying)
-    count = sum(each.count for each in figures)
-    if streams > 1:
-        reason = f"the copies are on {streams} streams, not on one"
+    links = [pair for entry in copying for pair in entry.link_pairs]
+    turns = (copies - 1) * instances
+    if count != copies * instances:
+        fault = f"there are {count} copies, not {copies * instances}"
     elif peak > 1:
-        reason = f"{peak} copies ran at once"
-    elif count != wanted:
-        reason = f"there are {count} copies, not {wanted}"
-    elif op_class == "p2p" and not any(entry.link_pairs for entry in copying):
-        reason = "all copies go one way"
+        fault = f"{peak} copies of one GPU ran at once"
+    elif any(pair.overlap_ns for pair in links):
+        fault = f"{format_ratio(links[0].overlap_ratio)} of one direction runs under the other"
+    elif any(pair.turns != turns for pair in links):
+        fault = f"the direction changed {links[0].turns} times, not {turns}"
     else:
-        reason = ""
-    found = not reason
-    return JudgedPingPong(
-        *subject, words[found], reason or f"{count} copies, each after the one before",
-        found == row["wanted"],
-    )  # fmt: skip
+        fault = ""
+    reason = fault or f"{count} copies, each after the one before"
+    return JudgedPingPong(*subject, words[not fault], reason, (not fault) == row["wanted"])
 
 
 def _entries(name: str, analyses: Analyses) -> list[RangeResult]:

@@ -775,6 +775,7 @@ class LinkSums:
         self._overlap, self._counting, self._boundaries = (
             np.zeros((n, m, m), np.int64) for _ in range(3)
         )
+        self._turns = np.zeros((n, m, m), np.int64)
         self._good = {bias: np.zeros((n, m, m), np.int64) for bias in (-1, 0, 1)}
 
     def add(self, groups: Groups) -> None:
@@ -784,6 +785,8 @@ class LinkSums:
         copies, n = self._copies, len(self._entries)
         rows, group = groups.rows, groups.group_of_rows()
         start, end = copies.start_ns[rows], copies.end_ns[rows]
+        in_order = np.lexsort((start, group))
+        self._add_turns(copies.link[rows][in_order], group[in_order], groups.entry)
         axis = Axis.lay_out(
             np.minimum.reduceat(start, groups.first), np.maximum.reduceat(end, groups.first)
         )
@@ -810,6 +813,21 @@ class LinkSums:
             for bias, good in self._good.items():
                 reached = overlap + bias * step * boundaries >= OVERLAPPED_RHO * least
                 good[:, i, j] += sum_by(counts & reached, groups.entry, n)
+
+    def _add_turns(
+        self,
+        link: npt.NDArray[np.int32],
+        group: npt.NDArray[np.int64],
+        entry: npt.NDArray[np.int64],
+    ) -> None:
+        """Count how often the link changes from a copy to the next, in order of their starts."""
+        for i, j in combinations(range(len(self._links)), 2):
+            mine = (link == self._links[i]) | (link == self._links[j])
+            link_of, group_of = link[mine], group[mine]
+            turned = (link_of[1:] != link_of[:-1]) & (group_of[1:] == group_of[:-1])
+            self._turns[:, i, j] += np.bincount(
+                entry[group_of[1:][turned]], minlength=len(self._entries)
+            )
 
     def pairs(self, number: int) -> tuple[LinkPair, ...]:
         """Return the overlaps of the links of an entry that carried anything."""
@@ -845,6 +863,7 @@ class LinkSums:
             b=b,
             overlap_ns=overlap,
             overlap_ratio=_ratio(overlap, min(busy_a, busy_b)),
+            turns=int(self._turns[number, i, j]),
             verdict=verdict,
             reason=reason,
         )

@@ -44,10 +44,9 @@ from gpuscope.benchmarks._harness import (
     Twin,
     add_pair_arguments,
     calibrate_steps,
-    check_chunk,
+    chosen_bytes,
     chosen_options,
     event_for,
-    fit_chunk,
     format_size,
     max_steps,
     open_pair,
@@ -279,11 +278,7 @@ def _measure(pair: Pair, options: _Options, twin: str | None, reps: int) -> Resu
     limit_bytes = pair.buffer_limit_bytes(
         device_buffers=2, host_buffers=2 * SLOTS if options.path == "staged" else 1
     )
-    if options.size_bytes is None:
-        size_bytes = fit_chunk(_SIZE_BYTES, limit_bytes)
-    else:
-        size_bytes = options.size_bytes
-        check_chunk(size_bytes, limit_bytes)
+    size_bytes = chosen_bytes(options.size_bytes, _SIZE_BYTES, limit_bytes)
     work = _Workload(pair, options, size_bytes, one_stream=twin == "one-stream")
     if work.work is not None and options.kernel_steps is None:
         calibrate_steps(work.kernel_ns, work.copy_ns(), max_steps())
@@ -310,8 +305,20 @@ def _measure(pair: Pair, options: _Options, twin: str | None, reps: int) -> Resu
         title=f"{options.copies} copies of {format_size(size_bytes)}, "
         f"{'pulled' if options.pull else 'pushed'}, {pair}",
         lines=_lines(figures, own, medians),
-        notes=["both buffers are on one GPU: no link is measured"] if pair.same else [],
+        notes=_notes(pair, options),
     )
+
+
+def _notes(pair: Pair, options: _Options) -> list[str]:
+    """Return what a reader of the figures should know."""
+    if pair.same:
+        return ["both buffers are on one GPU: no link is measured, and nothing judged"]
+    if options.path == "driver":
+        return [
+            "of a large copy that the driver stages a trace has the first piece alone: nothing is "
+            "judged"
+        ]
+    return []
 
 
 def _stages(own: Mapping[str, Sequence[int]]) -> dict[str, int | None]:
@@ -382,8 +389,8 @@ def _quantities(
 
 
 def _expected(pair: Pair, options: _Options, *, one_stream: bool) -> list[Expectation]:
-    """Return what the trace must show; of copies within one GPU nothing is expected."""
-    if pair.same:
+    """Return what the trace must show: nothing where it cannot, as :func:`_notes` says."""
+    if pair.same or options.path == "driver":
         return []
     verdict = "serialized" if one_stream else "overlapped"
     rho = None if one_stream else LEAST_RHO

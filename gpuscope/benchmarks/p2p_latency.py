@@ -609,10 +609,9 @@ def _expected(
         return [ExpectedPeak(name, "kernel", 1, 1) for name in passes]
     if options.path == "staged":
         return [Expected(name, "d2h", "h2d", "serialized", 1.0) for name in passes]
-    return [
-        ExpectedPingPong(name, pair.copy_class, options.hop_count, twin != "unchained")
-        for name in passes
-    ]
+    # What the driver stages is recorded as two copies: out of one GPU, and into the other.
+    copies = options.hop_count * (2 if options.path == "driver" and not pair.same else 1)
+    return [ExpectedPingPong(name, pair.copy_class, copies, twin != "unchained") for name in passes]
 
 
 def _lines(

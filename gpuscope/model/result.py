@@ -380,6 +380,8 @@ class LinkPair:
     b: str
     overlap_ns: int
     overlap_ratio: float | None
+    turns: int
+    """How often, in order of their starts, a copy goes another way than the one before it."""
     verdict: str
     reason: str
 
@@ -588,8 +590,8 @@ class JudgedPingPong:
 
     range: str
     op_class: str
-    hops: int
-    """Copies in each instance of the range."""
+    copies: int
+    """In each instance of the range."""
     expected: str
     """``a ping-pong`` or ``not a ping-pong``."""
     found: str | None

@@ -364,7 +364,7 @@ def render_judgement(judgement: Judgement, console: Console) -> None:
             cells = (f"{row.op_class} at once", wanted, found, "", "")
         elif isinstance(row, JudgedPingPong):
             found = row.reason if row.found is None else row.found
-            cells = (f"{row.hops} × {row.op_class}", row.expected, found, "", "")
+            cells = (f"{row.copies} × {row.op_class}", row.expected, found, "", "")
         else:
             beyond = "" if row.least_rho is None else f", {format_ratio(row.least_rho)} reached"
             cells = (

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from gpuscope import api, samples
 from gpuscope.errors import MissingError, TraceError
+from gpuscope.model.result import JudgedPair, JudgedPingPong
 from gpuscope.report import text
 from tests.make_trace import make_trace
 
@@ -110,48 +111,39 @@ def test_both_directions_of_a_link() -> None:
         judgement = api.judge(wanted, analyses)
         (row,) = judgement.rows
         assert judgement.met is met
-        assert isinstance(row, api.JudgedPair)
+        assert isinstance(row, JudgedPair)
         assert (row.found, row.rho, row.ratio_limit) == ("overlapped", ratio, 1.0)
     for absent in (links("overlapped", range="nowhere"), links("overlapped", b="0>2")):
         judgement = api.judge(absent, analyses)
         assert (judgement.met, judgement.cannot_judge) == (False, True)
 
 
-def ping_pong(wanted: bool = True, hops: int = 2, op_class: str = "p2p") -> dict[str, Any]:
-    row = {"kind": "ping-pong", "range": "r", "op_class": op_class, "hops": hops}
+def ping_pong(wanted: bool = True, copies: int = 2, op_class: str = "p2p") -> dict[str, Any]:
+    row = {"kind": "ping-pong", "range": "r", "op_class": op_class, "copies": copies}
     return {"expected": [{**row, "wanted": wanted}]}
 
 
-THERE, BACK = {"src": 0, "dst": 1}, {"src": 1, "dst": 0}
+THERE, BACK = {"src": 0, "dst": 1}, {"src": 1, "dst": 0, "device": 1}
 TWICE = [("r", 0, 25), ("r", 100, 125)]
+CHAIN = [(0, 9, "s7", THERE), (10, 19, "s8", BACK), (100, 109, "s7", THERE), (110, 119, "s8", BACK)]
 
 
 @pytest.mark.parametrize(
     ("p2p", "found", "reason"),
     [
+        (CHAIN, "a ping-pong", "4 copies, each after the one before"),
+        (CHAIN[:3], "not a ping-pong", "there are 3 copies, not 4"),
         (
-            [(0, 9, "s7", THERE), (10, 19, "s7", BACK), (100, 109, "s7", THERE),
-             (110, 119, "s7", BACK)],
-            "a ping-pong", "4 copies, each after the one before",
+            [*CHAIN[:3], (108, 119, "s8", BACK)],
+            "not a ping-pong", "5.6 % of one direction runs under the other",
         ),
         (
-            [(0, 9, "s7", THERE), (10, 19, "s8", BACK), (100, 109, "s7", THERE),
-             (110, 119, "s8", BACK)],
-            "not a ping-pong", "the copies are on 2 streams, not on one",
+            [(0, 9, "s7", THERE), (8, 19, "s8", THERE), *CHAIN[2:]],
+            "not a ping-pong", "2 copies of one GPU ran at once",
         ),
         (
-            [(0, 9, "s7", THERE), (10, 19, "s7", {**BACK, "device": 1}),
-             (100, 109, "s7", THERE), (110, 119, "s7", {**BACK, "device": 1})],
-            "not a ping-pong", "the copies are on 2 streams, not on one",
-        ),
-        (
-            [(0, 9, "s7", THERE), (10, 19, "s7", BACK), (100, 109, "s7", THERE)],
-            "not a ping-pong", "there are 3 copies, not 4",
-        ),
-        (
-            [(0, 9, "s7", THERE), (10, 19, "s7", THERE), (100, 109, "s7", THERE),
-             (110, 119, "s7", THERE)],
-            "not a ping-pong", "all copies go one way",
+            [(0, 9, "s7", THERE), (10, 19, "s7", THERE), *CHAIN[2:]],
+            "not a ping-pong", "the direction changed 1 times, not 2",
         ),
     ],
 )  # fmt: skip
@@ -163,7 +155,7 @@ def test_a_ping_pong_is_one_copy_after_the_other_there_and_back(
     for wanted in (True, False):
         judgement = api.judge(ping_pong(wanted), analyses)
         (row,) = judgement.rows
-        assert isinstance(row, api.JudgedPingPong)
+        assert isinstance(row, JudgedPingPong)
         assert (row.found, row.reason) == (found, reason)
         assert judgement.met is (wanted == (found == "a ping-pong"))
 

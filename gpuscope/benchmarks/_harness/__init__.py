@@ -125,7 +125,6 @@ __all__ = [
     "copy_rate_bytes_per_s",
     "enable_peer_access",
     "event_for",
-    "fit_chunk",
     "fit_messages",
     "format_size",
     "host_array",

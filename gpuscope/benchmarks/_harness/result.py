@@ -55,15 +55,15 @@ class ExpectedPeak:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedPingPong:
-    """Whether the copies of class ``op_class`` in range ``range`` must be ``hops`` there and back.
+    """Whether the copies of class ``op_class`` in range ``range`` must go there and back.
 
-    That is so many in each instance, on one stream, one at a time, and between two GPUs in both
-    directions. ``wanted`` is False for a twin that must be seen not to be that.
+    That is ``copies`` in each instance, never two at once, and between two GPUs each in the other
+    direction than the one before. ``wanted`` is False for a twin that must be seen not to do that.
     """
 
     range: str
     op_class: str
-    hops: int
+    copies: int
     wanted: bool
     kind: Literal["ping-pong"] = "ping-pong"
 

@@ -134,6 +134,25 @@ def test_links_pair_over_all_devices_of_a_process() -> None:
     assert [entry.link_pairs[0].overlap_ns for entry in result.ranges] == [90 * US, 90 * US]
 
 
+def test_turns_of_a_link_are_counted_inside_each_instance() -> None:
+    there, back = {"src": 0, "dst": 1}, {"src": 1, "dst": 0, "device": 1}
+    trace = make_trace(
+        devices=2,
+        p2p=[
+            (0, 5, "s1", there), (10, 15, "s1", back), (20, 25, "s1", there), (30, 35, "s1", there),
+            (100, 105, "s1", back), (110, 115, "s1", there),
+            (120, 125, "s1", {"src": 0, "dst": 2}), (130, 135, "s1", back),
+        ],
+        ranges=[("r", 0, 50), ("r", 100, 150)],
+    )  # fmt: skip
+    result = measured(trace)
+    turns = {(pair.a, pair.b): pair.turns for pair in result.ranges[0].link_pairs}
+    # there, back, there, there: 2; then back, there, (elsewhere), back: 2.
+    assert turns == {("0>1", "1>0"): 4, ("0>1", "0>2"): 1, ("0>2", "1>0"): 2}
+    (whole,) = (pair for pair in result.link_pairs if (pair.a, pair.b) == ("0>1", "1>0"))
+    assert whole.turns == 5
+
+
 def test_a_window_clips_at_its_edges() -> None:
     scope = device_scope(
         make_trace(kernels=[(0, 10, "s1"), (30, 40, "s1")], h2d=[(8, 20, "s2")]),

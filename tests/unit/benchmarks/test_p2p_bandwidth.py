@@ -81,8 +81,17 @@ def test_what_each_path_must_show() -> None:
         Expected("both", "d2h", "h2d", "overlapped", 1.0, LEAST_RHO),
         Expected("beside", "d2h", "kernel", "overlapped", 1.0),
     ]
+    assert expected(path="driver", with_compute=True) == []
     same = p2p_bandwidth._expected(make_pair(same=True), make_options(), one_stream=False)
     assert same == []
+
+
+def test_why_nothing_is_judged_is_said() -> None:
+    assert p2p_bandwidth._notes(make_pair(), make_options()) == []
+    (staged,) = p2p_bandwidth._notes(make_pair(), make_options(path="driver"))
+    assert "the first piece alone" in staged
+    (local,) = p2p_bandwidth._notes(make_pair(same=True), make_options(same_device=True))
+    assert "no link is measured" in local
 
 
 def run(*words: str) -> None:
@@ -109,7 +118,7 @@ def make_work(cupy: Any, **changes: Any) -> _Workload:
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(3)]
     work.ways = [SimpleNamespace(streams=(stream,)) for stream in streams[:2]]  # type: ignore[misc]
     work.kernel_stream, work.work = streams[2], object()
-    work.copy = lambda side: cupy.log.append(f"copy from {side}")  # type: ignore[method-assign]
+    work.copy = lambda source: cupy.log.append(f"copy from {source}")  # type: ignore[method-assign]
     work.launch = lambda: cupy.log.append("kernel")  # type: ignore[method-assign]
     return work
 

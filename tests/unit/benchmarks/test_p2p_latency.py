@@ -254,6 +254,8 @@ def test_what_each_path_must_show() -> None:
     assert expected() == [ExpectedPingPong("x", "p2p", 50, True)]
     assert expected("corrupt-element") == [ExpectedPingPong("x", "p2p", 50, True)]
     assert expected("unchained") == [ExpectedPingPong("x", "p2p", 50, False)]
+    assert expected(path="driver") == [ExpectedPingPong("x", "p2p", 100, True)]
+    assert expected(same=True, path="driver") == [ExpectedPingPong("x", "d2d", 50, True)]
     assert expected(same=True) == [ExpectedPingPong("x", "d2d", 50, True)]
     assert expected(path="staged") == [Expected("x", "d2h", "h2d", "serialized", 1.0)]
     assert expected(path="sm") == [ExpectedPeak("x", "kernel", 1, 1)]

@@ -128,7 +128,7 @@ def staged(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(slots: int) -> StagedWay:
         streams = tuple(cupy.cuda.Stream(non_blocking=True) for _ in range(2))
         pair: Any = SimpleNamespace(cp=cupy)
-        made = StagedWay(pair, streams, 4, slots)  # type: ignore[arg-type]
+        made = StagedWay(pair, streams, 4, slots)
         cupy.log.clear()
         return made
 
