@@ -14,6 +14,7 @@ from gpuscope.intervals import number_alike, sum_by
 from gpuscope.measures import link_text
 from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.result import CopyRate, EngineFigures, SizeRate, StreamFigures
+from gpuscope.model.tables import STAGED, Operations
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Activities
 from gpuscope.units import NS_PER_S
@@ -84,7 +85,8 @@ class LaneFigures:
         self._by_class: list[Int64] = []
         self._by_lane = KeySums(self._lanes.count)
         self._shared = KeySums(1)
-        self._rates = KeySums(self._lanes.count) if clipped else self._by_lane
+        some_unfit = clipped or bool((self._operations().flags & STAGED).any())
+        self._rates = KeySums(self._lanes.count) if some_unfit else self._by_lane
         self._by_size = KeySums(self._lanes.count * _SIZES)
 
     def add_span(self, time_ns: Int64) -> None:
@@ -109,20 +111,30 @@ class LaneFigures:
         self._add(self._shared, batch, np.zeros_like(lane), size, np.flatnonzero(host))
         copies = np.flatnonzero(_IS_COPY[op_class])
         if self._rates is not self._by_lane:
-            copies = copies[~self._cut(batch, copies)]
+            copies = copies[~self._unfit(batch, copies)]
             self._add(self._rates, batch, lane, size, copies)
         self._add(self._by_size, batch, lane * _SIZES + size_class(size), size, copies)
 
     def _add(self, sums: KeySums, batch: Batch, key: Int64, size: Int64, rows: Int64) -> None:
         sums.add(batch.entry[rows], key[rows], batch.start[rows], batch.end[rows], size[rows])
 
-    def _cut(self, batch: Batch, rows: Int64) -> npt.NDArray[np.bool_]:
-        """Return which of some operations the edges of a window cut: their bytes are not known."""
-        operations = self._trace.operations
-        assert operations is not None
+    def _unfit(self, batch: Batch, rows: Int64) -> npt.NDArray[np.bool_]:
+        """Return which of some copies have no rate: their bytes were not moved in their time.
+
+        Those that the edges of a window cut, and those that the driver stages, of which the first
+        piece alone is timed.
+        """
+        operations = self._operations()
         row = self._activities.operation[batch.rows[rows]]
         whole = operations.end_ns[row] - operations.start_ns[row]
-        return batch.end[rows] - batch.start[rows] < whole
+        cut = batch.end[rows] - batch.start[rows] < whole
+        unfit: npt.NDArray[np.bool_] = cut | (operations.flags[row] & STAGED != 0)
+        return unfit
+
+    def _operations(self) -> Operations:
+        operations = self._trace.operations
+        assert operations is not None
+        return operations
 
     def streams(self) -> list[tuple[StreamFigures, ...]]:
         """Return the streams of every entry, in the order of contexts and numbers."""

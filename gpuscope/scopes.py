@@ -24,7 +24,7 @@ from gpuscope.analysis import Options
 from gpuscope.intervals import order_by, sum_by
 from gpuscope.latest import Latest
 from gpuscope.model.classes import CODE
-from gpuscope.model.tables import START_END, Operations, Ranges
+from gpuscope.model.tables import STAGED, START_END, Operations, Ranges
 from gpuscope.model.trace import Trace
 
 Int64 = npt.NDArray[np.int64]
@@ -86,7 +86,8 @@ class Activities:
             launch_ns[unknown] = -1
             launch_thread[unknown] = -1
         link: Int32 = np.broadcast_to(np.int32(-1), count)
-        peer = operations.op_class == CODE["p2p"]
+        # Of a large copy that the driver stages, the first piece alone is timed: no link is.
+        peer = (operations.op_class == CODE["p2p"]) & (operations.flags & STAGED == 0)
         if peer.any():
             link = np.where(peer, operations.src_device * 65536 + operations.dst_device, -1)
             link = link.astype(np.int32)

@@ -2,7 +2,7 @@
 
 A chain of copies there and back, in the same two buffers and on one stream, so that each waits for
 the one before; all are issued behind the start gate. A hop is the time of the chain over their
-number. ::
+number; the first ten are not timed. ::
 
     0→1  [hop 0]       [hop 2]       [hop 4]
     1→0         [hop 1]       [hop 3]       …
@@ -42,11 +42,11 @@ from gpuscope.benchmarks._harness import (
     Quantity,
     Result,
     StagedWay,
-    Statistics,
     Twin,
     add_pair_arguments,
     chosen_options,
     enable_peer_access,
+    event_for,
     fit_messages,
     format_size,
     open_pair,
@@ -55,13 +55,14 @@ from gpuscope.benchmarks._harness import (
     size_argument,
 )
 from gpuscope.errors import ProgramError, UsageError
-from gpuscope.units import NS_PER_S, NS_PER_US, format_bytes, format_ns, format_rate
+from gpuscope.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_ns, format_rate
 
 SIZES_BYTES = tuple(8 << doubling for doubling in range(14))
 """8 B to 64 KiB."""
 HOPS = 50
 FLAG_HOPS = 1000
-"""Of flags: as many as make the start of the kernels, some µs, less than a hundredth."""
+LEAD_HOPS = 10
+"""Hops before those that are timed: a GPU that waited at the gate takes its time to begin."""
 CONTEXTS_SIZE_BYTES = 8
 """Two contexts take a millisecond a hop, whatever its size."""
 FLAT_BYTES = 256
@@ -93,11 +94,13 @@ _DEFAULTS = MappingProxyType(
 
 _SOURCE = r"""
 // One of two kernels, each on a GPU of its own, that hand a token to and fro: hop h writes
-// token + h into the flag of the other side, which waits for it. The leader does the odd hops.
-// The value is the whole message, so that no order among several writes is needed.
+// token + h into the flag of the other side, which waits for it. The leader does the odd hops, and
+// writes down when the first `lead` were done, and when all. The value is the whole message, so
+// that no order among several writes is needed.
 extern "C" __global__ void gs_flags(volatile unsigned* mine, volatile unsigned* theirs,
-                                    unsigned token, unsigned hops, unsigned leads,
-                                    unsigned long long limit_ns, unsigned* late) {
+                                    unsigned token, unsigned hops, unsigned lead, unsigned leads,
+                                    unsigned long long limit_ns, unsigned* late,
+                                    unsigned long long* span) {
     unsigned long long start, now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
     for (unsigned hop = leads ? 1 : 2; hop <= hops + 1; hop += 2) {
@@ -110,6 +113,10 @@ extern "C" __global__ void gs_flags(volatile unsigned* mine, volatile unsigned* 
                     return;
                 }
             }
+        }
+        if (leads && (hop == lead + 1 || hop == hops + 1)) {
+            asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+            span[hop == hops + 1] = now;
         }
         if (hop <= hops) *theirs = token + hop;
     }
@@ -297,6 +304,8 @@ class _Copies:
         self.size_bytes = 0
         """Of the pass whose data is not yet compared."""
         self.compared = 0
+        self.marks: dict[int, list[tuple[Any, Any]]] = {size: [] for size in options.sizes}
+        """Of each size, of each pass, events around the hops that are timed."""
 
     @property
     def streams(self) -> list[Any]:
@@ -319,25 +328,52 @@ class _Copies:
         """Compare what the last pass left, and write what the next begins with."""
         self.settle()
         self.first += size_bytes // 4
-        self.origin = 1 - self.origin if self.chained else 0
+        # Of each size every other pass: how many have gone before tells which.
+        self.origin = len(self.marks[size_bytes]) % 2 if self.chained else 0
         self.size_bytes = size_bytes
         for number, end in enumerate(self.ends):
             if number % 2 == self.origin:
                 end.fill(size_bytes, self.first)
             else:
                 end.poison(size_bytes)
+        stream = self.ways[self.origin].streams[0]
+        start, end_mark = (event_for(self.pair.cp, stream, timing=True) for _ in range(2))
+        self.marks[size_bytes].append((start, end_mark))
         self.pair.synchronize()
 
     def hop_all(self, size_bytes: int) -> None:
-        """Issue all hops of a pass."""
+        """Issue all hops of a pass, with marks around those that are timed."""
         addresses = [end.address for end in self.ends]
-        for hop in range(self.options.hop_count):
+        stream = self.ways[self.origin].streams[0]
+        start, end = self.marks[size_bytes][-1]
+        for hop in range(LEAD_HOPS + self.options.hop_count):
+            if hop == LEAD_HOPS:
+                start.record(stream)
             side = (self.origin + hop) % 2
             if self.chained:
                 source, target = addresses[side], addresses[1 - side]
             else:
                 source, target = addresses[2 * side], addresses[2 * side + 1]
             self.ways[side].copy(target, source, size_bytes)
+        if not self.chained:  # the time is that of both directions
+            (other,) = self.ways[1].streams
+            done = event_for(self.pair.cp, other)
+            done.record(other)
+            stream.wait_event(done)
+        end.record(stream)
+
+    def hop_times_ns(self, reps: int) -> dict[str, list[float]]:
+        """Return of each pass the mean time of a hop, in each of the last repetitions, in ns.
+
+        An even number of hops after the first mark the data is on the side that it was on.
+        """
+        elapsed = self.pair.cp.cuda.get_elapsed_time
+        return {
+            _pass_name(size): [
+                NS_PER_MS * elapsed(*mark) / self.options.hop_count for mark in marks[-reps:]
+            ]
+            for size, marks in self.marks.items()
+        }
 
     def settle(self) -> None:
         """Compare what the last pass left, without waiting."""
@@ -366,7 +402,8 @@ class _Flags:
 
         cp = pair.cp
         self.pair, self.options = pair, options
-        self.flags, self.late = [], []
+        self.flags, self.late, self.spans = [], [], []
+        self.times_ns: list[float] = []
         self.streams = [pair.stream(side) for side in (0, 1)]
         self.kernel = cp.RawKernel(_SOURCE, "gs_flags")
         self.token = 0
@@ -374,12 +411,24 @@ class _Flags:
             with pair.on(side):
                 self.flags.append(cp.zeros(1, np.uint32))
                 self.late.append(cp.zeros(1, np.uint32))
+                self.spans.append(cp.zeros(2, np.uint64))
         pair.synchronize()
         self.hop_all(0)  # loads the kernels: not behind a closed gate
         pair.synchronize()
 
+    def note_span(self) -> None:
+        """Write down what the last pass took by its own clock, before the next begins."""
+        if self.token:
+            start, end = self.spans[0].get().tolist()
+            self.times_ns.append((end - start) / self.options.hop_count)
+
+    def hop_times_ns(self, reps: int) -> dict[str, list[float]]:
+        """Return the mean time of a hop in each of the last repetitions, in ns."""
+        self.note_span()
+        return {"flags": self.times_ns[-reps:]}
+
     def hop_all(self, hops: int) -> None:
-        """Issue both kernels."""
+        """Issue both kernels, for so many hops and those before the first that is timed."""
         import numpy as np
 
         for side in (0, 1):
@@ -388,9 +437,11 @@ class _Flags:
                 self.flags[1 - side].data.ptr,
                 np.uint32(self.token),
                 np.uint32(hops),
+                np.uint32(LEAD_HOPS),
                 np.uint32(side == 0),
                 np.uint64(_FLAG_LIMIT_NS),
                 self.late[side].data.ptr,
+                self.spans[side].data.ptr,
             )
             with self.pair.on(side), self.streams[side]:
                 self.kernel((1,), (1,), arguments)
@@ -398,7 +449,8 @@ class _Flags:
 
     def passes(self) -> list[Pass]:
         """Return the only pass."""
-        return [Pass("flags", self.streams, lambda: self.hop_all(self.options.hop_count))]
+        hops = LEAD_HOPS + self.options.hop_count
+        return [Pass("flags", self.streams, partial(self.hop_all, hops), prepare=self.note_span)]
 
     def check(self) -> None:
         """Raise if a kernel gave up waiting, or the last hops did not leave their tokens."""
@@ -446,8 +498,10 @@ def _refuse(options: _Options, twin: str | None) -> None:
     if options.hop_count % 2:
         raise UsageError("--hops must be even: there and back.")
     most = MAX_PENDING // (STAGED_COMMANDS if options.path == "staged" else 1)
-    if options.path != _SM and options.hop_count > most:
-        raise UsageError(f"--hops may be {most} at most: more cannot wait to be started together.")
+    if options.path != _SM and LEAD_HOPS + options.hop_count > most:
+        raise UsageError(
+            f"--hops may be {most - LEAD_HOPS} at most: more cannot wait to be started together."
+        )
 
 
 def _measure(pair: Pair, options: _Options, twin: str | None, reps: int) -> Result:
@@ -463,7 +517,7 @@ def _measure(pair: Pair, options: _Options, twin: str | None, reps: int) -> Resu
         check=work.check,
         corrupt=work.result_array if twin == CORRUPT.name else None,
     )
-    hops = {name: _Hop.of(times, options.hop_count) for name, times in measured.passes.items()}
+    hops = {name: _Hop.of(times) for name, times in work.hop_times_ns(reps).items()}
     sizes = {} if options.path == _SM else {_pass_name(size): size for size in options.sizes}
     matrix = _matrix(pair, options) if options.path in {"p2p", "driver"} and not pair.same else {}
     medians = {size: hops[name].median_ns for name, size in sizes.items()}
@@ -503,10 +557,9 @@ class _Hop:
     deviation_ns: float
 
     @classmethod
-    def of(cls, times: Statistics, hops: int) -> _Hop:
-        """Take it from the times of passes of so many hops."""
-        deviation = statistics.pstdev(times.times_ns)
-        return cls(statistics.median(times.times_ns) / hops, deviation / hops)
+    def of(cls, times_ns: Sequence[float]) -> _Hop:
+        """Take it from the mean times of a hop in each pass."""
+        return cls(statistics.median(times_ns), statistics.pstdev(times_ns))
 
 
 Matrix = Mapping[tuple[str, int, int], float]
@@ -610,7 +663,8 @@ def _expected(
     if options.path == "staged":
         return [Expected(name, "d2h", "h2d", "serialized", 1.0) for name in passes]
     # What the driver stages is recorded as two copies: out of one GPU, and into the other.
-    copies = options.hop_count * (2 if options.path == "driver" and not pair.same else 1)
+    hops = LEAD_HOPS + options.hop_count
+    copies = 2 * hops if options.path == "driver" and not pair.same else hops
     return [ExpectedPingPong(name, pair.copy_class, copies, twin != "unchained") for name in passes]
 
 
@@ -684,7 +738,7 @@ def _notes(
             "than the link holds it up"
         )
     low, high = NVLINK_NS
-    direct = options.path in {"p2p", _SM} and not pair.same
+    direct = options.path == "p2p" and not pair.same
     if direct and pair.link.kind == "NVLink" and not low <= least <= high:
         notes.append(
             f"the shortest hop takes {format_ns(least)}; over NVLink {format_ns(low)} to "

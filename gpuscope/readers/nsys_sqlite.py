@@ -612,6 +612,7 @@ class _Assembly:
         )
         op_class[peers | staged] = CODE["p2p"]
         flags[staged] |= STAGED
+        raw = self._with_ends(raw, staged)
         # The transfer's bytes count once: on the leg that arrives.
         size = np.where(staged & (kind == 2), 0, raw["bytes"])
 
@@ -624,6 +625,27 @@ class _Assembly:
         label_of_class = np.array([labels[code] for code in range(len(CODE))], np.int32)
         common = self._common({**raw, "bytes": size}, op_class, label_of_class[op_class])
         return {**common, "flags": flags}
+
+    def _with_ends(self, raw: Columns, staged: npt.NDArray[np.bool_]) -> Columns:
+        """Fill in between which devices the legs of staged copies go, where the rows do not say.
+
+        Both legs come of one call: one is of the device that the data leaves, one of that it
+        reaches.
+        """
+        legs = np.flatnonzero(staged & (raw["srcDeviceId"] < 0) & (raw["dstDeviceId"] < 0))
+        if not len(legs):
+            return raw
+        calls = np.stack([raw["globalPid"][legs], raw["correlationId"][legs]])
+        _, call = np.unique(calls, axis=1, return_inverse=True)
+        call = call.reshape(-1)
+        raw = {**raw}
+        for column, kind in (("srcDeviceId", 2), ("dstDeviceId", 1)):
+            of_call = np.full(len(legs), -1, raw[column].dtype)
+            mine = raw["copyKind"][legs] == kind
+            of_call[call[mine]] = raw["deviceId"][legs[mine]]
+            raw[column] = raw[column].copy()
+            raw[column][legs] = of_call[call]
+        return raw
 
     def _memsets(self, raw: Columns) -> _Part:
         return self._uniform(raw, "memset", "memset")

@@ -17,7 +17,7 @@ from gpuscope import api, batches, samples
 from gpuscope.analysis import Options, chosen, run_all
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.model.result import Analysis, RangeResult, Scope
-from gpuscope.model.tables import KernelConfigs
+from gpuscope.model.tables import STAGED, KernelConfigs
 from gpuscope.model.trace import Trace
 from tests.make_trace import make_trace
 
@@ -194,6 +194,16 @@ def test_large_copies_are_compared_exactly() -> None:
     assert contention is not None
     (row,) = contention.largest
     assert row.expected_ns == (size + 5) * time // size
+
+
+def test_a_copy_that_the_driver_stages_has_no_rate() -> None:
+    # Of a large one the first piece alone is timed, beside the bytes of all of it.
+    staged = {"bytes": 1000, "src": 0, "dst": 1, "flags": STAGED}
+    trace = make_trace(
+        p2p=[(0, 1, "s1", staged), (10, 20, "s1", {"bytes": 100, "src": 0, "dst": 1})],
+    )
+    rates = {rate.link: rate.rate_bytes_per_s for rate in device_scope(trace).rates or ()}
+    assert rates == {"0>1": 10e9}
 
 
 def test_figures_not_asked_for_are_null() -> None:

@@ -17,6 +17,7 @@ from gpuscope.analyzers import links, overlap
 from gpuscope.analyzers import ranges as range_scopes
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Analysis, RangeResult, Scope
+from gpuscope.model.tables import STAGED
 from gpuscope.model.trace import Trace
 from tests.make_trace import make_trace
 
@@ -151,6 +152,14 @@ def test_turns_of_a_link_are_counted_inside_each_instance() -> None:
     assert turns == {("0>1", "1>0"): 4, ("0>1", "0>2"): 1, ("0>2", "1>0"): 2}
     (whole,) = (pair for pair in result.link_pairs if (pair.a, pair.b) == ("0>1", "1>0"))
     assert whole.turns == 5
+
+
+def test_a_copy_that_the_driver_stages_counts_on_no_link() -> None:
+    # Of a large one the first piece alone is timed.
+    way = {"src": 0, "dst": 1, "bytes": 100}
+    staged = (20, 21, "s1", {**way, "flags": STAGED})
+    result = measured(make_trace(devices=2, p2p=[(0, 10, "s1", way), staged]))
+    assert [(link.count, link.bytes, link.busy_ns) for link in result.links] == [(1, 100, 10)]
 
 
 def test_a_window_clips_at_its_edges() -> None:

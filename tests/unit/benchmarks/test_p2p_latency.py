@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpuscope.benchmarks import p2p_latency
-from gpuscope.benchmarks._harness import Expected, ExpectedPeak, ExpectedPingPong, Statistics
+from gpuscope.benchmarks._harness import Expected, ExpectedPeak, ExpectedPingPong
 from gpuscope.benchmarks._harness.links import Link
 from gpuscope.benchmarks._harness.stats import fit_messages
 from gpuscope.benchmarks.p2p_latency import BENCHMARK, SIZES_BYTES, _Copies, _Flags, _Hop, _Options
@@ -47,8 +47,8 @@ def test_a_chain_has_50_hops_and_one_of_flags_a_thousand() -> None:
     ("changes", "twin", "said"),
     [
         ({"hops": 3}, None, "must be even"),
-        ({"hops": 1002}, None, "1000 at most"),
-        ({"hops": 252, "path": "staged"}, None, "250 at most"),
+        ({"hops": 992}, None, "990 at most"),
+        ({"hops": 242, "path": "staged"}, None, "240 at most"),
         ({"path": "sm", "same_device": True}, None, "--path sm"),
         ({"path": "sm", "size_bytes": 8}, None, "--path sm"),
         ({"path": "sm", "two_contexts": True}, None, "--path sm"),
@@ -70,7 +70,7 @@ def test_what_cannot_be_run_is_refused(
     [
         ({}, "unchained"),
         ({"path": "driver"}, "unchained"),
-        ({"path": "staged", "hops": 250}, None),
+        ({"path": "staged", "hops": 240}, None),
         ({"path": "sm", "hops": 5000}, None),
         ({"two_contexts": True}, None),
     ],
@@ -133,49 +133,107 @@ class End:
         return self.bad
 
 
-def make_copies(memory: Memory, *, chained: bool = True, hops: int = 4) -> _Copies:
+class Events:
+    """Events and streams that write down when they meet, in copies issued before."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.log: list[tuple[str, int]] = []
+
+    def stream(self, name: str) -> Any:
+        return SimpleNamespace(name=name, wait_event=lambda event: self.note(f"{name} waits"))
+
+    def note(self, what: str) -> None:
+        self.log.append((what, len(self.memory.done)))
+
+    def make(self, cp: Any, stream: Any, *, timing: bool = False) -> Any:
+        word = "timed" if timing else "mark"
+        return SimpleNamespace(record=lambda stream: self.note(f"{word} {stream.name}"))
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+def events(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> Events:
+    made = Events(memory)
+    monkeypatch.setattr(p2p_latency, "event_for", made.make)
+    return made
+
+
+def make_copies(events: Events, *, chained: bool = True, hops: int = 4) -> _Copies:
+    memory = events.memory
     work = object.__new__(_Copies)
-    work.pair = SimpleNamespace(synchronize=lambda: None)  # type: ignore[assignment]
+    cuda = SimpleNamespace(get_elapsed_time=lambda start, end: 0.008)
+    work.pair = SimpleNamespace(  # type: ignore[assignment]
+        synchronize=lambda: None, cp=SimpleNamespace(cuda=cuda)
+    )
     work.options = make_options(hops=hops)
     work.chained = chained
     ends: Any = [End(memory, 10 * number) for number in range(2 if chained else 4)]
     work.ends = ends
-    work.ways = [SimpleNamespace(copy=memory.copy)] * 2
+    work.ways = [
+        SimpleNamespace(copy=memory.copy, streams=[events.stream(f"s{side}")]) for side in (0, 1)
+    ]
     work.origin = work.first = work.size_bytes = work.compared = 0
+    work.marks = {size: [] for size in SIZES_BYTES}
     return work
 
 
-def test_hops_go_there_and_back_in_the_same_two_buffers() -> None:
-    memory = Memory()
-    work = make_copies(memory)
-    work.begin(8)
-    work.hop_all(8)
-    first = memory.done[:]
-    work.begin(16)
-    work.hop_all(16)
-    assert first == [(10, 0), (0, 10)] * 2  # passes begin at either side in turn
-    assert memory.done[4:] == [(0, 10), (10, 0)] * 2
-    work.check()
-    assert work.compared == 2 * 2 + 2 * 4
-
-
-def test_hops_without_order_have_buffers_of_their_own() -> None:
-    memory = Memory()
-    work = make_copies(memory, chained=False)
-    work.begin(8)
-    work.hop_all(8)
-    assert memory.done == [(0, 10), (20, 30)] * 2
-    work.check()
-
-
-@pytest.mark.parametrize("lost", [{0}, {4}, {4, 5, 6, 7}, {1, 3, 4, 6, 9, 11}, {0, 2, 5, 7, 8, 10}])
-def test_data_that_did_not_arrive_is_seen_whatever_comes_after(lost: set[int]) -> None:
-    memory = Memory()
-    memory.lost = lost
-    work = make_copies(memory)
-    for size in (8, 16, 8):
+def run_passes(work: _Copies, *sizes: int) -> None:
+    for size in sizes:
         work.begin(size)
         work.hop_all(size)
+
+
+def test_hops_go_there_and_back_in_the_same_two_buffers(memory: Memory, events: Events) -> None:
+    work = make_copies(events)
+    run_passes(work, 8, 16, 8)
+    there, back = (0, 10), (10, 0)
+    # Of each size, passes begin on either side in turn.
+    assert memory.done == [there, back] * 14 + [back, there] * 7
+    work.check()
+    assert work.compared == 2 * 2 + 2 * 4 + 2 * 2
+
+
+def test_hops_are_timed_after_the_first_ten_on_the_side_where_the_data_is(events: Events) -> None:
+    work = make_copies(events)
+    run_passes(work, 8, 8)
+    assert events.log == [("timed s0", 10), ("timed s0", 14), ("timed s1", 24), ("timed s1", 28)]
+    assert work.hop_times_ns(1)["hops-8"] == [2000.0]  # 8 µs over 4
+    assert len(work.hop_times_ns(2)["hops-8"]) == 2
+
+
+def test_hops_without_order_have_buffers_of_their_own(memory: Memory, events: Events) -> None:
+    work = make_copies(events, chained=False)
+    run_passes(work, 8, 8)
+    assert memory.done == [(0, 10), (20, 30)] * 14
+    assert events.log[:4] == [("timed s0", 10), ("mark s1", 14), ("s0 waits", 14), ("timed s0", 14)]
+    work.check()
+
+
+FIRST, SECOND = range(14), range(14, 28)
+"""The copies of two passes; of the second the even ones go back."""
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {0},
+        {14},
+        set(SECOND),
+        {*FIRST[0::2], *SECOND[1::2]},  # nothing arrives on the far side
+        {*FIRST[1::2], *SECOND[0::2]},  # nothing comes back
+    ],
+)
+def test_data_that_did_not_arrive_is_seen_whatever_comes_after(
+    lost: set[int], memory: Memory, events: Events
+) -> None:
+    memory.lost = lost
+    work = make_copies(events)
+    run_passes(work, 8, 8, 8)
     with pytest.raises(ProgramError, match="wrong data"):
         work.check()
 
@@ -189,6 +247,15 @@ def make_flags(found: tuple[int, int], *, late: bool = False) -> _Flags:
     return work
 
 
+def test_hops_of_flags_are_timed_by_the_clock_of_the_gpu_that_leads() -> None:
+    work = make_flags((3000, 2999))
+    work.options = make_options(path="sm", hops=10)
+    work.times_ns = [5.0]
+    work.spans = [SimpleNamespace(get=lambda: np.array([100, 8100], np.uint64))]
+    assert work.hop_times_ns(1) == {"flags": [800.0]}
+    assert work.times_ns == [5.0, 800.0]
+
+
 def test_flags_end_at_the_last_token_and_the_one_before() -> None:
     make_flags((3000, 2999)).check()
     with pytest.raises(ProgramError, match="wrong data: 1 of 2 elements"):
@@ -200,10 +267,10 @@ def test_flags_end_at_the_last_token_and_the_one_before() -> None:
 # ── the figures ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_hop_is_the_time_of_a_pass_over_its_hops() -> None:
-    hop = _Hop.of(Statistics.of([100_000, 110_000, 120_000]), 50)
+def test_a_hop_is_the_median_over_the_passes_with_their_standard_deviation() -> None:
+    hop = _Hop.of([2000.0, 2300.0, 2200.0])
     assert hop.median_ns == 2200
-    assert hop.deviation_ns == pytest.approx(163.3, abs=0.1)  # 8165 / 50
+    assert hop.deviation_ns == pytest.approx(124.7, abs=0.1)
 
 
 def test_figures_of_hops() -> None:
@@ -251,12 +318,12 @@ def test_what_each_path_must_show() -> None:
         pair = make_pair(same=same)
         return p2p_latency._expected(["x"], pair, make_options(**changes), twin)
 
-    assert expected() == [ExpectedPingPong("x", "p2p", 50, True)]
-    assert expected("corrupt-element") == [ExpectedPingPong("x", "p2p", 50, True)]
-    assert expected("unchained") == [ExpectedPingPong("x", "p2p", 50, False)]
-    assert expected(path="driver") == [ExpectedPingPong("x", "p2p", 100, True)]
-    assert expected(same=True, path="driver") == [ExpectedPingPong("x", "d2d", 50, True)]
-    assert expected(same=True) == [ExpectedPingPong("x", "d2d", 50, True)]
+    assert expected() == [ExpectedPingPong("x", "p2p", 60, True)]
+    assert expected("corrupt-element") == [ExpectedPingPong("x", "p2p", 60, True)]
+    assert expected("unchained") == [ExpectedPingPong("x", "p2p", 60, False)]
+    assert expected(path="driver") == [ExpectedPingPong("x", "p2p", 120, True)]
+    assert expected(same=True, path="driver") == [ExpectedPingPong("x", "d2d", 60, True)]
+    assert expected(same=True) == [ExpectedPingPong("x", "d2d", 60, True)]
     assert expected(path="staged") == [Expected("x", "d2h", "h2d", "serialized", 1.0)]
     assert expected(path="sm") == [ExpectedPeak("x", "kernel", 1, 1)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -209,6 +210,20 @@ def test_a_staged_peer_copy_counts_its_bytes_once(path: Path) -> None:
     assert classes(trace) == ["p2p", "p2p", "p2p", "d2d", "p2p", "h2h"]
     assert operations(trace).size_bytes.tolist() == [0, 4096, 4096, 4096, 4096, 7]
     assert operations(trace).flags.tolist() == [STAGED, STAGED, 0, 0, 0, 0]
+
+
+def test_the_legs_of_one_staged_copy_say_between_which_devices_it_went(path: Path) -> None:
+    with Export(path) as export:
+        legs: dict[str, Any] = {"srcKind": 2, "dstKind": 2, "bytes": 8}
+        legs |= {"srcDeviceId": None, "dstDeviceId": None}
+        export.operation("MEMCPY", 0, 10, copyKind=2, correlationId=5, **legs)
+        export.operation("MEMCPY", 15, 20, copyKind=1, correlationId=5, deviceId=1, **legs)
+        export.operation("MEMCPY", 30, 40, copyKind=2, correlationId=6, deviceId=1, **legs)
+        export.operation("MEMCPY", 45, 50, copyKind=1, correlationId=6, **legs)
+        export.operation("MEMCPY", 60, 70, copyKind=2, correlationId=7, **legs)
+    found = operations(open_trace(path))
+    assert found.src_device.tolist() == [0, 0, 1, 1, 0]
+    assert found.dst_device.tolist() == [1, 1, 0, 0, -1]
 
 
 def test_a_prefetch_is_a_copy_and_another_migration_is_not(path: Path) -> None:

@@ -1,0 +1,91 @@
+"""Between two GPUs for real: every path, the limits, the twins, and what the data check catches."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpuscope.benchmarks import WRONG_DATA
+
+pytestmark = pytest.mark.multigpu
+
+Measure = Callable[..., dict[str, Any]]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+US = 1000
+NOT_FASTER = 1.05
+"""A quantity may exceed its limit by this factor: both are measured."""
+
+
+def hop_ns(measure: Measure, *arguments: str) -> float:
+    found = measure("p2p-latency", "--size", "64", "--reps", "20", *arguments)
+    time: float = found["figures"]["hops_64_ns"]
+    return time
+
+
+def test_hops_over_each_path_take_what_their_way_takes(measure: Measure) -> None:
+    straight = hop_ns(measure)
+    through_host = hop_ns(measure, "--path", "driver")
+    staged = hop_ns(measure, "--path", "staged")
+    flags = measure("p2p-latency", "--path", "sm", "--reps", "5")["figures"]["flags_ns"]
+    assert flags < straight < min(through_host, staged)
+    assert straight < 20 * US
+
+
+def test_a_hop_grows_little_with_the_message(measure: Measure) -> None:
+    found = measure("p2p-latency", "--reps", "20")
+    figures = found["figures"]
+    assert figures["growth_ratio"] < 2
+    assert 0 < figures["alpha_ns"] < 20 * US
+    assert figures["push_0_1_ns"] < figures["hops_8_ns"]
+    assert found["machine"]["links"][0]["kind"] in {"NVLink", "PCIe"}
+
+
+def test_two_contexts_of_one_gpu_measure_its_turns(measure: Measure) -> None:
+    turns = measure("p2p-latency", "--two-contexts", "--reps", "3")["figures"]["hops_8_ns"]
+    local = measure("p2p-latency", "--same-device", "--size", "8", "--reps", "5")["figures"]
+    assert turns > 10 * local["hops_8_ns"]
+
+
+@pytest.mark.parametrize("path", ["p2p", "driver", "staged"])
+def test_both_directions_carry_more_than_one_and_no_more_than_the_link(
+    measure: Measure, path: str
+) -> None:
+    found = measure("p2p-bandwidth", "--size", "64M", "--path", path, "--reps", "5")
+    figures = found["figures"]
+    assert figures["sum_rate_bytes_per_s"] > 1.3 * figures["forward_rate_bytes_per_s"]
+    for quantity in found["quantities"]:
+        assert quantity["value"] < NOT_FASTER * quantity["limit"], quantity
+
+
+def test_kernels_run_beside_the_copies_and_on_one_stream_do_not(measure: Measure) -> None:
+    words = ("p2p-bandwidth", "--size", "64M", "--with-compute", "--reps", "5")
+    beside = measure(*words)["figures"]
+    serial = measure(*words, "--twin", "one-stream")["figures"]
+    assert beside["beside_speedup"] > 1.5
+    assert serial["beside_speedup"] < 1.15
+    assert serial["sum_rate_bytes_per_s"] < 1.15 * serial["forward_rate_bytes_per_s"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("p2p-latency", "--size", "64"),
+        ("p2p-latency", "--path", "sm"),
+        ("p2p-latency", "--path", "staged", "--size", "64"),
+        ("p2p-bandwidth", "--size", "64M"),
+    ],
+)
+def test_one_changed_element_is_caught(run_benchmark: Run, words: tuple[str, ...]) -> None:
+    done = run_benchmark(*words, "--reps", "2", "--twin", "corrupt-element")
+    assert done.returncode == 1
+    assert f"gpuscope: {WRONG_DATA}: 1 of " in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_gpu_that_is_not_there_is_missed(run_benchmark: Run) -> None:
+    done = run_benchmark("p2p-latency", "--pair", "0,99")
+    assert done.returncode == 3
+    assert "needs 100 GPUs, found" in done.stderr
