@@ -40,6 +40,9 @@ COMMANDS = (
 )
 """Command name and summary, in the order of the help. The module is ``gpuscope.cli.NAME``."""
 
+_COMPUTE_ONCE = frozenset(("analyze", "verify", "explain", "compare", "report", "info"))
+"""Commands that compute much and then end: memory that they free may stay with them."""
+
 _DESCRIPTION = "See whether GPU copies, kernels and communication really ran at the same time."
 _EPILOG = """\
 start here:
@@ -95,7 +98,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             allow_abbrev=False,
         )
         module.add_arguments(parser)
-        code = int(module.run(parser.parse_args(argv[1:])))
+        args = parser.parse_args(argv[1:])
+        if name in _COMPUTE_ONCE:
+            from gpuscope import memory
+
+            memory.keep_freed()
+        code = int(module.run(args))
         sys.stdout.flush()
         return code
     except errors.GpuscopeError as error:

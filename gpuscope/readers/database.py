@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import tempfile
 import urllib.parse
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,8 +33,12 @@ _LARGE_ROWS = 200_000
 """From this many rows on the compiled reader is worth its import, about 0.25 s."""
 _CHUNK_ROWS = 500_000
 """Rows read at once: memory that is used again costs less than memory that is new."""
-_PARTITIONS = 2
-"""Parts in which the compiled reader reads these rows at once."""
+_READERS = 2
+"""Such pieces that are read at the same time."""
+_AHEAD = 3
+"""Such pieces that may be begun before they are asked for."""
+_LEAST_ROW_BYTES = 8
+"""No row of a table that is read takes less room in the file."""
 _FEW_STRINGS = 2_000
 """Up to this many texts are looked up one by one; for more the whole table is read."""
 
@@ -52,6 +57,10 @@ class _Reading:
     """Our column names to the names in the file; None: absent there, all rows get the default."""
     query: str
     """The columns, as SQL."""
+
+    def sql(self, rows: _RowRange | None) -> str:
+        """Return the query for the wanted rows among `rows`."""
+        return f"SELECT {self.query} FROM {quoted(self.table)}{self.condition(rows)}"
 
     def condition(self, rows: _RowRange | None) -> str:
         """Return the SQL clause that selects the wanted rows among `rows`, or none."""
@@ -72,7 +81,9 @@ class Database:
         self.path = path
         self.damaged: dict[str, int] = {}
         """Rows dropped, by ``TABLE: reason``."""
-        self._counts: dict[str, int] = {}
+        self._coming: deque[tuple[_Reading, _RowRange]] = deque()
+        self._begun: dict[str, Future[Columns | None]] = {}
+        """Reads that were begun before they were asked for, by their query."""
         self._exit = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -93,6 +104,8 @@ class Database:
             self._views = frozenset(str(name) for name, kind, _ in listed if kind == "view")
             # The compiled reader panics, and prints so, on a declaration that is no UTF-8.
             self._undeclared = frozenset(str(name) for name, _, sql in listed if "�" in str(sql))
+            self._pool = ThreadPoolExecutor(_READERS)
+            self._exit.callback(self._pool.shutdown, cancel_futures=True)
             self._exit = self._exit.pop_all()
         return self
 
@@ -165,14 +178,16 @@ class Database:
     def row_count(self, spec: TableSpec) -> int:
         """Return the number of rows of a table, wanted or not; 0 where the file has none."""
         table = self.find(spec)
-        return 0 if table is None else self._count(table)
+        if table is None:
+            return 0
+        (count,) = self.rows(f"SELECT count(*) FROM {quoted(table)}")[0]
+        return int(count)
 
-    def _count(self, table: str) -> int:
-        if table not in self._counts:
-            with self._sentences():
-                query = f"SELECT count(*) FROM {quoted(table)}"
-                self._counts[table] = int(self._connection.execute(query).fetchone()[0])
-        return self._counts[table]
+    def rows_about(self, spec: TableSpec) -> int:
+        """Return about how many rows a table has, found without counting; 0 for few or none."""
+        table = self.find(spec)
+        rowids = None if table is None else self._rowids(table)
+        return 0 if rowids is None else rowids[1] - rowids[0]
 
     def fetch(self, spec: TableSpec) -> Columns | None:
         """Read the columns of a whole table, as :meth:`chunks` does; None where there is none."""
@@ -196,6 +211,43 @@ class Database:
         TraceError
             A required column is absent, or the pages are corrupt.
         """
+        reading = self._reading(spec, leave_out)
+        return None if reading is None else self._read_chunks(reading)
+
+    def expect(self, tables: Iterable[tuple[TableSpec, Sequence[str]]]) -> None:
+        """Begin to read large tables, each without some columns, before :meth:`chunks` is called.
+
+        They are best asked for in this order. What was expected before is forgotten.
+        """
+        self._forget()
+        for spec, leave_out in tables:
+            with contextlib.suppress(TraceError):  # said by `chunks`
+                reading = self._reading(spec, leave_out)
+                if reading is not None:
+                    ranges = self._row_ranges(reading.table)
+                    self._coming.extend((reading, rows) for rows in ranges if rows is not None)
+        self._go_ahead()
+
+    def _forget(self) -> None:
+        for read in self._begun.values():
+            read.cancel()
+        self._begun.clear()
+        self._coming.clear()
+
+    def _go_ahead(self) -> None:
+        """Begin some of the reads that are expected next."""
+        while self._coming and len(self._begun) < _AHEAD:
+            reading, rows = self._coming.popleft()
+            self._begun[reading.sql(rows)] = self._pool.submit(self._fetch_compiled, reading, rows)
+
+    def _reading(self, spec: TableSpec, leave_out: Sequence[str]) -> _Reading | None:
+        """Say what is to be read of a table; None when the file has no such table.
+
+        Raises
+        ------
+        TraceError
+            A required column is absent.
+        """
         table = self.find(spec)
         if table is None:
             return None
@@ -216,15 +268,14 @@ class Database:
             f"AS {quoted(name)}"
             for name, source in sources.items()
         )
-        return self._read_chunks(_Reading(table, spec, sources, query))
+        return _Reading(table, spec, sources, query)
 
     def _read_chunks(self, reading: _Reading) -> Iterator[Columns]:
-        for rows, columns in self._compiled_ahead(reading):
+        for rows, columns in self._compiled(reading):
             with self._sentences():
                 condition = reading.condition(rows)
                 if columns is None and not self._holds_fractions(reading, condition):
-                    query = f"SELECT {reading.query} FROM {quoted(reading.table)}{condition}"
-                    columns = self._fetch_rows(query, reading.sources)
+                    columns = self._fetch_rows(reading.sql(rows), reading.sources)
                 if columns is None:
                     columns = self._fetch_damaged(reading, condition)
             if "bytes" in columns:
@@ -235,28 +286,33 @@ class Database:
                 columns = self._drop_bad_times(reading.table, reading.spec, columns)
             yield columns
 
-    def _compiled_ahead(
-        self, reading: _Reading
-    ) -> Iterator[tuple[_RowRange | None, Columns | None]]:
-        """Yield ranges of rows with what the compiled reader found, which reads one range ahead."""
+    def _compiled(self, reading: _Reading) -> Iterator[tuple[_RowRange | None, Columns | None]]:
+        """Yield ranges of rows with what the compiled reader found, which reads ahead."""
         ranges = self._row_ranges(reading.table)
-        with ThreadPoolExecutor(1) as pool:
-
-            def begin(number: int) -> Future[Columns | None] | None:
-                rows = ranges[number] if number < len(ranges) else None
-                return None if rows is None else pool.submit(self._fetch_compiled, reading, *rows)
-
-            reads = begin(0)
-            for number, rows in enumerate(ranges):
-                found = None if reads is None else reads.result()
-                reads = begin(number + 1)
-                yield rows, found
+        if ranges[0] is not None and reading.sql(ranges[0]) not in self._begun:
+            self._forget()
+            self._coming.extend((reading, rows) for rows in ranges if rows is not None)
+            self._go_ahead()
+        for rows in ranges:
+            columns = None
+            if rows is not None:
+                columns = self._begun[reading.sql(rows)].result()
+                del self._begun[reading.sql(rows)]
+                self._go_ahead()
+            yield rows, columns
 
     def _row_ranges(self, table: str) -> list[_RowRange | None]:
         """Cut a large table into ranges of rowids; None stands for all its rows at once."""
-        whole: list[_RowRange | None] = [None]
+        rowids = self._rowids(table)
+        if rowids is None:
+            return [None]
+        low, end = rowids
+        return [(first, min(first + _CHUNK_ROWS, end)) for first in range(low, end, _CHUNK_ROWS)]
+
+    def _rowids(self, table: str) -> _RowRange | None:
+        """Return the rowids of a large table; None where it has few rows, or only some of these."""
         if table in self._views:
-            return whole
+            return None
         with self._sentences():
             name = quoted(table)
             query = f"SELECT (SELECT min(rowid) FROM {name}), (SELECT max(rowid) FROM {name})"
@@ -264,18 +320,15 @@ class Database:
                 low, high = self._connection.execute(query).fetchone()
             except sqlite3.OperationalError as error:
                 if "no such column" in str(error):  # another tool made it WITHOUT ROWID
-                    return whole
+                    return None
                 raise
-            if low is None or high - low < _LARGE_ROWS:
-                return whole
-        if high - low > 2 * self._count(table):  # few rows far apart: most ranges would be empty
-            return whole
-        return [
-            (first, min(first + _CHUNK_ROWS, high + 1))
-            for first in range(low, high + 1, _CHUNK_ROWS)
-        ]
+        if low is None or high - low < _LARGE_ROWS:
+            return None
+        if high - low > self._source.stat().st_size // _LEAST_ROW_BYTES:
+            return None  # few rows far apart: most ranges would be empty
+        return low, high + 1
 
-    def _fetch_compiled(self, reading: _Reading, low: int, high: int) -> Columns | None:
+    def _fetch_compiled(self, reading: _Reading, rows: _RowRange) -> Columns | None:
         """Read rows with the compiled reader; None where that is not to be had.
 
         It is given only a file that exists, has no log beside it and a percent-encoded name, since
@@ -288,15 +341,9 @@ class Database:
             import connectorx
         except ImportError:
             return None
-        step = (high - low) // _PARTITIONS + 1
-        queries = [
-            f"SELECT {reading.query} FROM {quoted(reading.table)}"
-            + reading.condition((first, min(first + step, high)))
-            for first in range(low, high, step)
-        ]
         address = f"sqlite://{urllib.parse.quote(str(self._source.resolve()))}"
         try:
-            data: Any = connectorx.read_sql(address, queries, return_type="arrow")
+            data: Any = connectorx.read_sql(address, reading.sql(rows), return_type="arrow")
         except KeyboardInterrupt:
             raise
         except BaseException:  # its panics are no Exception

@@ -67,6 +67,8 @@ MPI_RANK_THREAD = re.compile(r"MPI Rank (\d+)")
 METADATA = ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE")
 """Tables of names and values that say which version captured and exported."""
 
+_OF_LAUNCHES = ("correlationId", "graphNodeId")
+"""Columns that only matter where launches are looked up."""
 _NOTHING = (np.empty(0, np.int64), np.empty(0, np.int64))
 _PEEK = 64
 """Rows looked at first to see that a column is not constant."""
@@ -281,9 +283,13 @@ class _Assembly:
         # Launches are needed also to tell how many GPU records were lost; but where the kernels
         # are as many as their launches, none was, and the calls need not be read.
         calls_aside = not tables & {"api", "ranges", "syncs", "event_records"}
+        if calls_aside:
+            reads = self._reads(tables, with_launches=False)
+            self.database.expect([(schema.RUNTIME_NAMES, ()), *reads])
         all_recorded = calls_aside and self._every_launch_recorded()
         if not all_recorded:
             tables |= {"api"}
+            self.database.expect(self._reads(tables, with_launches=True))
         self._expected = self._rows_to_read(tables)
 
         # Processes are numbered from the GPU work first, so that these come first in every list.
@@ -379,10 +385,34 @@ class _Assembly:
 
     def _rows_to_read(self, tables: Collection[str]) -> int:
         return sum(
-            self.database.row_count(spec)
+            self.database.rows_about(spec)
             for name, specs in _SPECS.items()
             if name in tables
             for spec in specs
+        )
+
+    def _reads(
+        self, tables: Collection[str], *, with_launches: bool
+    ) -> Iterator[tuple[schema.TableSpec, Sequence[str]]]:
+        """Return what is read of the tables that may be large, in order."""
+        if "api" in tables:
+            yield self._calls_table(), ()
+        if "operations" in tables:
+            for spec, _ in self._builders(tables):
+                yield spec, () if with_launches else _OF_LAUNCHES
+        if "ranges" in tables:
+            yield schema.NVTX, ()
+
+    def _builders(
+        self, tables: Collection[str]
+    ) -> tuple[tuple[schema.TableSpec, Callable[[Columns], _Part]], ...]:
+        """Return the tables of operations in the order of reading, with what takes their rows."""
+        configs_wanted = "kernel_configs" in tables
+        return (
+            (schema.GRAPH, self._graphs),
+            (schema.MEMSET, self._memsets),
+            (schema.MEMCPY, self._copies),
+            (schema.KERNEL_WITH_CONFIG if configs_wanted else schema.KERNEL, self._kernels),
         )
 
     def _chunks(self, spec: schema.TableSpec, leave_out: Sequence[str] = ()) -> Iterator[Columns]:
@@ -496,25 +526,16 @@ class _Assembly:
         self, tables: Collection[str], *, with_launches: bool
     ) -> tuple[Operations | None, KernelConfigs | None]:
         """Read the operations, and the launch configurations of kernels if these are wanted."""
-        configs_wanted = "kernel_configs" in tables
-        kernel = schema.KERNEL_WITH_CONFIG if configs_wanted else schema.KERNEL
-        leave_out = () if with_launches else ("correlationId", "graphNodeId")
-        builders = (
-            (schema.GRAPH, self._graphs),
-            (schema.MEMSET, self._memsets),
-            (schema.MEMCPY, self._copies),
-            (kernel, self._kernels),
-        )
         parts: list[_Part] = []
         configs: list[_Arrays] = []
         kernel_rows = 0
-        for spec, build in builders:
+        for spec, build in self._builders(tables):
             chunks = []
-            for raw in self._chunks(spec, leave_out):
+            for raw in self._chunks(spec, () if with_launches else _OF_LAUNCHES):
                 chunks.append(build(raw))
-                if spec is kernel:
+                if build == self._kernels:
                     kernel_rows += len(raw["start"])
-                    if configs_wanted:
+                    if spec is schema.KERNEL_WITH_CONFIG:
                         configs.append(_config_of(raw))
             parts = chunks + parts  # of rows with equal times the kernels come first
         if not parts:
