@@ -87,7 +87,7 @@ class _Figures:
 
 ANALYZER = Analyzer(
     name="details",
-    lane="figures",
+    lane="devices",
     summary="idle gaps, streams, engines, copy rates, and what sharing cost the operations",
     needs=("operations",),
     uses=("api", "ranges", "mpi", "kernel_configs"),

@@ -52,6 +52,7 @@ def _bounds(
 
 ANALYZER = Analyzer(
     name="schedule",
+    lane="schedule",
     summary="how short each scope could be in the order that the program gave its work",
     needs=("operations", "api"),
     uses=USES,

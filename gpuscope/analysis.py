@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -155,7 +156,7 @@ def run_all(
 
     # NumPy lets other threads work while it does; small traces are done before these start.
     large = trace.operations is not None and len(trace.operations) >= LARGE_OPERATIONS
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         done = [*(pool.map if large else map)(work, lanes.values())]
     outcomes = [outcome for _, outcome in sorted(chain.from_iterable(done), key=itemgetter(0))]
     results = [outcome for outcome in outcomes if isinstance(outcome, Result)]

@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import Axis, number_alike, stable_order, sum_by
-from gpuscope.model.classes import ENGINE_CODES
+from gpuscope.intervals import Axis, number_alike, run_starts, stable_order, sum_by
+from gpuscope.model.tables import IS_ENGINE
 from gpuscope.scopes import Activities, Groups
 
 Int64 = npt.NDArray[np.int64]
@@ -59,12 +59,12 @@ class Batch:
     def of(cls, activities: Activities, groups: Groups, entries: int) -> Batch:
         """Lay out groups; `entries` is the number of entries there are."""
         group = groups.group_of_rows()
-        engine = np.isin(activities.op_class[groups.rows], ENGINE_CODES)
+        engine = IS_ENGINE[activities.op_class[groups.rows]]
         rows, group = groups.rows[engine], group[engine]
         start, end = activities.start_ns[rows], activities.end_ns[rows]
         if not len(rows):
             return cls(rows, group, group, start, end, start, np.zeros(entries, np.int64))
-        first = np.flatnonzero(np.diff(group, prepend=-1))
+        first = run_starts(group)
         axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
         sizes = np.diff(np.append(first, len(rows)))
         shift = np.repeat(axis.shift, sizes)
@@ -95,7 +95,7 @@ def device_batches(
     closes = np.append(groups.first[1:], len(groups.rows))[: len(groups)]
     for entry, low, high in zip(groups.entry.tolist(), groups.first, closes, strict=True):
         rows = groups.rows[low:high]
-        rows = rows[np.isin(activities.op_class[rows], ENGINE_CODES)]
+        rows = rows[IS_ENGINE[activities.op_class[rows]]]
         reach = np.maximum.accumulate(activities.end_ns[rows])
         idle = np.flatnonzero(activities.start_ns[rows[1:]] > reach[:-1]) + 1
         wanted = np.arange(_CHUNK_ROWS, len(rows), _CHUNK_ROWS)
@@ -121,7 +121,7 @@ class KeySums:
         full = entry * self._keys + key
         order = stable_order(full)
         full, start, end = full[order], start[order], end[order]
-        first = np.flatnonzero(np.diff(full, prepend=-1))
+        first = run_starts(full)
         sizes = np.diff(np.append(first, len(full)))
         axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
         shift = np.repeat(axis.shift, sizes)

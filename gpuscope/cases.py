@@ -24,6 +24,7 @@ from gpuscope.intervals import (
     Disjoint,
     intersect,
     length,
+    run_starts,
     stable_order,
     subtract,
     sum_by,
@@ -33,7 +34,7 @@ from gpuscope.intervals import (
 from gpuscope.latest import Latest
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
 from gpuscope.model.result import Finding
-from gpuscope.model.tables import START_END, ApiCalls, Operations, Ranges
+from gpuscope.model.tables import IS_ENGINE, START_END, ApiCalls, Operations, Ranges
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Paths, in_domains, matches, nesting
 from gpuscope.waits import REASON, Bool, Int32, Int64, UInt8, Waits, call_name
@@ -240,7 +241,7 @@ class Region:
     @cached_property
     def busy_ns(self) -> int:
         """Time with any engine busy, summed over the instances."""
-        return self._busy(np.isin(self.op_class, ENGINE_CODES))
+        return self._busy(IS_ENGINE[self.op_class])
 
     @cached_property
     def foreign_ns(self) -> int:
@@ -647,7 +648,7 @@ class Case:
         owner = np.full(len(ops), -1, np.int32)
         place = np.full(len(ops), -1, np.int32)
         self._places.append((owner, place))
-        considered = np.isin(ops.op_class, ENGINE_CODES)
+        considered = IS_ENGINE[ops.op_class]
         if self.options.window_ns:
             low, high = self.options.window_ns
             considered &= (ops.start_ns < high) & (ops.end_ns > low)
@@ -699,7 +700,7 @@ class Case:
                 level=level,
                 number=len(regions),
                 rows=rows[begin:stop],
-                first=np.flatnonzero(np.diff(part, prepend=part[0] - 1)),
+                first=run_starts(part),
                 ops=ops,
                 single_engine=self.trace.devices[int(device[begin])].copy_engines == 1,
                 device_busy=self._device_busy,
@@ -811,7 +812,7 @@ class Case:
         """Return the time in which anything runs on a device."""
         if device not in self._busy:
             ops = self.ops
-            rows = np.flatnonzero((ops.device == device) & np.isin(ops.op_class, ENGINE_CODES))
+            rows = np.flatnonzero((ops.device == device) & IS_ENGINE[ops.op_class])
             rows = rows[ops.end_ns[rows] > ops.start_ns[rows]]
             self._busy[device] = Cover(union_sorted(ops.start_ns[rows], ops.end_ns[rows]))
         return self._busy[device]
@@ -821,9 +822,7 @@ class Case:
         if device not in self._gaps:
             ops = self.ops
             rows = np.flatnonzero(
-                (ops.device == device)
-                & np.isin(ops.op_class, ENGINE_CODES)
-                & (ops.end_ns > ops.start_ns)
+                (ops.device == device) & IS_ENGINE[ops.op_class] & (ops.end_ns > ops.start_ns)
             )
             reach = np.maximum.accumulate(ops.end_ns[rows])
             after = np.flatnonzero(ops.start_ns[rows[1:]] > reach[:-1]) + 1

@@ -20,16 +20,22 @@ from gpuscope.batches import Batch
 from gpuscope.intervals import Cover, number_alike, number_rows, sum_by, union_sorted
 from gpuscope.lanes import COPY_LANES, Lanes, size_bounds, size_class
 from gpuscope.latest import Latest
-from gpuscope.model.classes import CODE, ENGINE_CODES
+from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.result import ClassStretch, Contention, Stretch
+from gpuscope.model.tables import IS_ENGINE
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Activities
 
 Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
 Bool = npt.NDArray[np.bool_]
 
 OVERLAPPED_SHARE = 0.50
 """Share of an operation's time during which something else must run for it to be overlapped."""
+_BLOCK_ROWS = 1 << 16
+"""Rows handled at once: so few that what is made on the way stays in the processor's cache."""
+_IS_COMPARED = np.isin(np.arange(len(CLASSES)), (CODE["kernel"], *COPY_LANES))
+_NO_ROWS = np.empty(0, np.int64)
 LARGEST = 5
 """How many kinds of operations of a scope are listed one by one."""
 _NEVER_ALONE = "none like these ran alone in the trace"
@@ -44,29 +50,12 @@ class Kinds:
         return _KINDS.get((trace, activities), (), lambda: cls(trace, activities))
 
     def __init__(self, trace: Trace, activities: Activities) -> None:
-        operations = trace.operations
-        assert operations is not None
         self._trace = trace
         self._lanes = Lanes(activities)
-        compared = np.isin(activities.op_class, (CODE["kernel"], *COPY_LANES))
-        rows = np.flatnonzero(compared & (activities.end_ns > activities.start_ns))
-        row = activities.operation[rows]
-        blocks, threads = _launch_configurations(trace)
-        is_kernel = activities.op_class[rows] == CODE["kernel"]
-        lane = self._lanes.of(activities.op_class[rows], activities.link[rows])
-        size = np.where(is_kernel, 0, size_class(activities.size_bytes[rows]))
-        columns = [
-            activities.device[rows].astype(np.int64),
-            lane * 64 + size,
-            np.where(is_kernel, operations.name[row], -1).astype(np.int64),
-            np.where(is_kernel, blocks[row], -1),
-            np.where(is_kernel, threads[row], -1),
-        ]
-        code, first = number_rows(columns)
-        self.columns = [column[first].tolist() for column in columns]
-        self.count = len(first)
-        self.of_row = np.full(len(activities.start_ns), -1, np.int64)
-        self.of_row[rows] = code
+        rows = np.flatnonzero(
+            _IS_COMPARED[activities.op_class] & (activities.end_ns > activities.start_ns)
+        )
+        self._number(trace, activities, rows)
         duration = activities.end_ns - activities.start_ns
         shared = _shared_time(activities)
         alone = rows[shared[rows] == 0]
@@ -82,6 +71,41 @@ class Kinds:
         self.by_bytes = np.array(
             [lane // 64 != CODE["kernel"] for lane in self.columns[1]], np.bool_
         ) & (self.alone_bytes > 0)
+
+    def _number(self, trace: Trace, activities: Activities, rows: Int64) -> None:
+        """Give every kind among `rows` a number."""
+        self.of_row = np.full(len(activities.start_ns), -1, np.int64)
+        blocks, threads = _launch_configurations(trace)
+        parts, found = [rows[at : at + _BLOCK_ROWS] for at in range(0, len(rows), _BLOCK_ROWS)], []
+        for part in parts:
+            columns = self._columns_of(trace, activities, part, blocks, threads)
+            self.of_row[part], first = number_rows(columns)
+            found.append([column[first] for column in columns])
+        columns = [np.concatenate(each) for each in zip(*found, strict=True)] or [_NO_ROWS] * 5
+        code, first = number_rows(columns)
+        begin = 0
+        for part, own in zip(parts, found, strict=True):
+            self.of_row[part] = code[begin + self.of_row[part]]
+            begin += len(own[0])
+        self.columns = [column[first].tolist() for column in columns]
+        self.count = len(first)
+
+    def _columns_of(
+        self, trace: Trace, activities: Activities, rows: Int64, blocks: Int64, threads: Int32
+    ) -> list[Int64]:
+        """Return what rows of one kind have in common."""
+        operations = trace.operations
+        assert operations is not None
+        row = activities.operation[rows]
+        is_kernel = activities.op_class[rows] == CODE["kernel"]
+        lane = self._lanes.of(activities.op_class[rows], activities.link[rows])
+        size = np.where(is_kernel, 0, size_class(activities.size_bytes[rows]))
+        of_kernels = (operations.name, blocks, threads)
+        return [
+            activities.device[rows].astype(np.int64),
+            lane * 64 + size,
+            *(np.where(is_kernel, column[row], -1).astype(np.int64) for column in of_kernels),
+        ]
 
     def op_class(self, kind: int) -> str:
         """Return the class of a kind."""
@@ -204,11 +228,12 @@ class ContentionFigures:
         )
 
 
-def _launch_configurations(trace: Trace) -> tuple[Int64, Int64]:
+def _launch_configurations(trace: Trace) -> tuple[Int64, Int32]:
     """Return blocks and threads a block of each operation, -1 where not recorded."""
     operations, configs = trace.operations, trace.kernel_configs
     assert operations is not None
-    blocks, threads = (np.full(len(operations), -1, np.int64) for _ in range(2))
+    blocks = np.full(len(operations), -1, np.int64)
+    threads = np.full(len(operations), -1, np.int32)
     if configs is not None:
         blocks[configs.operation] = configs.grid_blocks
         threads[configs.operation] = configs.block_threads
@@ -218,7 +243,7 @@ def _launch_configurations(trace: Trace) -> tuple[Int64, Int64]:
 def _shared_time(activities: Activities) -> Int64:
     """Return how long something else ran on the device during each engine operation."""
     shared = np.zeros(len(activities.start_ns), np.int64)
-    engine = np.isin(activities.op_class, ENGINE_CODES) & (activities.end_ns > activities.start_ns)
+    engine = IS_ENGINE[activities.op_class] & (activities.end_ns > activities.start_ns)
     for device in np.unique(activities.device[engine]).tolist():
         rows = np.flatnonzero(engine & (activities.device == device))
         start, end = activities.start_ns[rows], activities.end_ns[rows]
@@ -226,5 +251,8 @@ def _shared_time(activities: Activities) -> Int64:
         both = np.minimum(end[1:], np.maximum.accumulate(end)[:-1])
         some = both > start[1:]
         cover = Cover(union_sorted(start[1:][some], both[some]))
-        shared[rows] = cover.within(start, end)
+        # One that another met began before that one had ended, or the other way round.
+        met = np.append(some, False)
+        met[1:] |= some
+        shared[rows[met]] = cover.within(start[met], end[met])
     return shared

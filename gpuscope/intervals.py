@@ -173,6 +173,18 @@ class Axis:
         return np.repeat(np.arange(len(first)), np.diff(np.append(first, len(position))))
 
 
+def run_starts(key: npt.NDArray[Any]) -> Int64:
+    """Return where each run of equal values begins.
+
+    >>> run_starts(np.array([7, 7, 3, 7])).tolist()
+    [0, 2, 3]
+    """
+    begins = np.empty(len(key), np.bool_)
+    begins[:1] = True
+    np.not_equal(key[1:], key[:-1], out=begins[1:])
+    return np.flatnonzero(begins)
+
+
 def stable_order(key: npt.NDArray[Any]) -> Int64:
     """Return a stable order by an integer key; keys from 0 below 65536 take a radix sort."""
     if len(key) and int(key.min()) >= 0 and int(key.max()) < 1 << 16:

@@ -23,6 +23,7 @@ from gpuscope.intervals import (
     Disjoint,
     coverage,
     depth,
+    run_starts,
     sum_by,
     union,
     union_sorted,
@@ -459,7 +460,7 @@ class Totals:
             stream.astype(np.uint16 if stream.max() < 65536 else np.uint32), kind="stable"
         )
         start, end, stream = start[order], end[order], stream[order]
-        edges = np.flatnonzero(np.diff(stream, prepend=-2))
+        edges = run_starts(stream)
         parts = [
             union_sorted(start[low:high], end[low:high])
             for low, high in pairwise([*edges.tolist(), len(stream)])

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
-_TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 """Numbers of mallopt(3)'s parameters, from glibc's malloc.h."""
+
+_STEP_BYTES = 1 << 27
+"""Memory asked for at once."""
 
 
 def keep_freed() -> None:
@@ -20,4 +23,5 @@ def keep_freed() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_MAX, 0)
         mallopt(_TRIM_THRESHOLD, -1)
+        mallopt(_TOP_PAD, _STEP_BYTES)
         mallopt(_ARENA_MAX, 1)

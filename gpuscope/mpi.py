@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import Axis, Cover, Disjoint, sum_by, union, union_sorted
-from gpuscope.model.classes import CODE, ENGINE_CODES
+from gpuscope.intervals import Axis, Cover, Disjoint, run_starts, sum_by, union, union_sorted
+from gpuscope.model.classes import CODE
 from gpuscope.model.result import MpiFigures
+from gpuscope.model.tables import IS_ENGINE
 from gpuscope.scopes import Activities, Entry, Groups
 
 Int64 = npt.NDArray[np.int64]
@@ -34,7 +35,7 @@ class MpiSums:
             return
         self._sums[0] += np.bincount(groups.entry[group], minlength=n)
         start, end = a.start_ns[rows], a.end_ns[rows]
-        first = np.flatnonzero(np.diff(group, prepend=-1))
+        first = run_starts(group)
         axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
         shift = np.repeat(axis.shift, np.diff(np.append(first, len(rows))))
         begin, finish = union(start + shift, end + shift)
@@ -54,7 +55,7 @@ class MpiSums:
 
     def _busy(self, device: int) -> Disjoint:
         a = self._activities
-        engine = np.isin(a.op_class, ENGINE_CODES) & (a.device == device)
+        engine = IS_ENGINE[a.op_class] & (a.device == device)
         rows = np.flatnonzero(engine & (a.end_ns > a.start_ns))
         return union_sorted(a.start_ns[rows], a.end_ns[rows])
 

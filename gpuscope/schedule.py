@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from gpuscope.batches import Batch
 from gpuscope.cases import Case
-from gpuscope.intervals import Axis, order_by
+from gpuscope.intervals import Axis, order_by, run_starts
 from gpuscope.model.classes import CODE
 from gpuscope.model.trace import BLOCKING, NULL_STREAM
 from gpuscope.scopes import Activities
@@ -127,9 +127,10 @@ class ScheduleBounds:
 
     def add(self, batch: Batch) -> None:
         """Add the longest path of each group."""
-        op_class = self._activities.op_class[batch.rows]
         # Migrations are in no stream and have no launch.
-        batch = batch.take(np.flatnonzero(op_class != CODE["uvm"]))
+        migrations = self._activities.op_class[batch.rows] == CODE["uvm"]
+        if migrations.any():
+            batch = batch.take(np.flatnonzero(~migrations))
         if not len(batch):
             return
         paths = _Paths(self._case, self._orders, self._activities, batch)
@@ -157,7 +158,7 @@ class _Paths:
         self._orders = orders
         ops = case.ops
         row = activities.operation[batch.rows]
-        self.first = np.flatnonzero(np.diff(batch.group, prepend=-1))
+        self.first = run_starts(batch.group)
         groups = len(self.first)
         group = np.repeat(np.arange(groups), np.diff(np.append(self.first, len(batch))))
         launch = activities.launch_ns[batch.rows]
@@ -177,36 +178,45 @@ class _Paths:
         of_group, self._link = self._pairs(orders.link_ns, orders.link_process)
         api_thread = case.api.thread[links.call[self._link]]
         begin = batch.start[self.first][of_group]
-        group = np.concatenate([group, of_group])
-        stream = np.concatenate([stream, links.stream[self._link]])
-        launch = np.concatenate([launch, orders.link_ns[self._link]])
-        thread = np.concatenate([activities.launch_thread[batch.rows], api_thread])
-        end_ns = np.concatenate([ops.end_ns[row], np.full(len(of_group), -1)])
-        start, end = (np.concatenate([each, begin]) for each in (batch.start, batch.end))
+        thread, start, end = activities.launch_thread[batch.rows], batch.start, batch.end
+        if len(of_group):
+            group = np.concatenate([group, of_group])
+            stream = np.concatenate([stream, links.stream[self._link]])
+            launch = np.concatenate([launch, orders.link_ns[self._link]])
+            thread = np.concatenate([thread, api_thread])
+            start, end = (np.concatenate([each, begin]) for each in (start, end))
 
         # Work of no stream is a chain of its own, in a group whose path is not known.
         key = group * self._width + stream + 1
         order = order_by(key, launch, start)
-        self._place_of_link = np.argsort(order)[len(batch) :]
+        places = np.flatnonzero(order >= len(batch))
+        self._place_of_link = places[np.argsort(order[places])]
         self._group, self._stream, self._launch = group[order], stream[order], launch[order]
-        self._thread, self._end_ns = thread[order].astype(np.int64), end_ns[order]
+        self._thread = thread[order]
+        self._order, self._row, self._ops = order, row, ops
         self._keys = key[order]
-        self._opens = np.flatnonzero(np.diff(self._keys, prepend=-2))
+        self._opens = run_starts(self._keys)
         self._chain_keys = self._keys[self._opens]
         self._closes = np.append(self._opens[1:], len(order))
         sizes = self._closes - self._opens
         self._chain = np.repeat(np.arange(len(self._opens)), sizes)
         self._line = _Line(self._launch, self._opens, self._closes)
         # Work along a chain; operations of one stream that overlap count once.
-        start, end = start[order], end[order]
+        low, high = start[order], end[order]
         axis = Axis.lay_out(
-            np.minimum.reduceat(start, self._opens), np.maximum.reduceat(end, self._opens)
+            np.minimum.reduceat(low, self._opens), np.maximum.reduceat(high, self._opens)
         )
-        low, high = start + axis.shift[self._chain], end + axis.shift[self._chain]
-        low[1:] = np.maximum(low[1:], np.maximum.accumulate(high)[:-1])
-        total = np.concatenate(([0], np.cumsum(np.maximum(high - low, 0))))
-        base = total[self._opens][self._chain]
-        self._before, self._after = total[:-1] - base, total[1:] - base
+        shift = np.repeat(axis.shift, sizes)
+        low += shift
+        high += shift
+        np.maximum(low[1:], np.maximum.accumulate(high, out=shift)[:-1], out=low[1:])
+        high -= low
+        np.maximum(high, 0, out=high)
+        self._after = np.cumsum(high, out=shift)
+        self._before = np.subtract(self._after, high, out=low)
+        base = np.repeat(self._before[self._opens], sizes)
+        self._before -= base
+        self._after -= base
         self._edges: list[Int64] = []
         """Rows: position, chain, source position, source chain, weight."""
 
@@ -268,7 +278,7 @@ class _Paths:
         if not len(index):
             return
         position = len(self._chain) + np.arange(len(index))
-        opens = np.flatnonzero(np.diff(unit, prepend=-1))
+        opens = run_starts(unit)
         host_chain = np.repeat(np.arange(len(opens)), np.diff(np.append(opens, len(unit))))
         host_chain += len(self._opens)
         line = _Line(waits.end_ns[index], opens, np.append(opens[1:], len(unit)))
@@ -314,7 +324,7 @@ class _Paths:
         mine = mine[np.lexsort((waits.start_ns[index[mine]], group[mine]))]
         if not len(mine):
             return
-        opens = np.flatnonzero(np.diff(group[mine], prepend=-1))
+        opens = run_starts(group[mine])
         closes = np.append(opens[1:], len(mine))
         line = _Line(waits.start_ns[index[mine]], opens, closes)
         listed = group[mine[opens]]
@@ -326,9 +336,16 @@ class _Paths:
         last[:-1] = (following[1:] != following[:-1]) | (self._chain[1:] != self._chain[:-1])
         source = np.flatnonzero((following >= 0) & last)
         wait = mine[following[source]]
-        over = self._end_ns[source] <= waits.end_ns[index[wait]] + START_LATENCY_NS
+        over = self._end_of(source) <= waits.end_ns[index[wait]] + START_LATENCY_NS
         source, wait = source[over], wait[over]
         self._add(position[wait], host_chain[wait], source, self._after[source])
+
+    def _end_of(self, position: Int64) -> Int64:
+        """Return the end of operations on the trace's clock; -1 for waits."""
+        at = self._order[position]
+        is_operation = at < len(self._row)
+        row = self._row[np.where(is_operation, at, 0)]
+        return np.where(is_operation, self._ops.end_ns[row], -1)
 
     def follow_null_stream(self, context: Int64, is_null: Bool) -> None:
         """Add the rule of the legacy null stream.

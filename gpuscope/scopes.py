@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options
-from gpuscope.intervals import order_by, sum_by
+from gpuscope.intervals import order_by, run_starts, sum_by
 from gpuscope.latest import Latest
 from gpuscope.model.classes import CODE
 from gpuscope.model.tables import STAGED, START_END, Operations, Ranges
@@ -359,7 +359,7 @@ class RangeScopes:
             instances, low, high = instances[some], low[some], high[some]
             sizes = high - low
             batch = (np.cumsum(sizes) - sizes) // _CHUNK_ROWS
-            edges = np.flatnonzero(np.diff(batch, prepend=-1))
+            edges = run_starts(batch)
             for begin, stop in pairwise([*edges.tolist(), len(sizes)]):
                 part = slice(begin, stop)
                 groups = self._groups(launches, instances[part], low[part], sizes[part])
@@ -375,13 +375,13 @@ class RangeScopes:
         key = np.repeat(np.arange(len(instances)), sizes) * device_count + activities.device[rows]
         order = order_by(key, activities.start_ns[rows])
         rows, key = rows[order], key[order]
-        first = np.flatnonzero(np.diff(key, prepend=-1))
+        first = run_starts(key)
         # A group of MPI calls alone is no instance: nothing ran on the device.
         real = np.logical_or.reduceat(activities.operation[rows] >= 0, first)
         if not real.all():
             kept = np.repeat(real, np.diff(np.append(first, len(rows))))
             rows, key = rows[kept], key[kept]
-            first = np.flatnonzero(np.diff(key, prepend=-1))
+            first = run_starts(key)
         if not len(rows):
             return Groups(rows, first, first, first)
         instance = instances[key[first] // device_count]

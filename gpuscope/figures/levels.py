@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpuscope.intervals import run_starts
+
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 UInt8 = npt.NDArray[np.uint8]
@@ -194,7 +196,7 @@ def split(
         key = key.astype(np.uint16)  # sorted by radix
     order = np.argsort(key, kind="stable")
     key = key[order]
-    first = np.flatnonzero(np.diff(key.astype(np.int64), prepend=-1))
+    first = run_starts(key)
     rows: dict[int, dict[int, Part]] = {}
     for begin, stop in _pieces(first.tolist(), len(key)):
         number, code = divmod(int(key[begin]), paints)

@@ -28,7 +28,7 @@ from gpuscope.figures.palette import DARK, LIGHT
 from gpuscope.intervals import coverage, gaps, union, union_sorted
 from gpuscope.intervals import depth as depth_of
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES, HOST_CODES, base_name
-from gpuscope.model.tables import Operations
+from gpuscope.model.tables import IS_ENGINE, Operations
 from gpuscope.model.trace import Trace
 from gpuscope.progress import Progress, silent
 from gpuscope.scopes import ProjectedRanges, nesting, project_ranges
@@ -375,7 +375,7 @@ class Timeline:
     def _idle(self, placed: Placed, device: int, start: Int64, end: Int64) -> Parts:
         """Return idle stretches by what the operation that ended each had waited for."""
         operations = placed.operations
-        mine = (operations.device == device) & np.isin(operations.op_class, ENGINE_CODES)
+        mine = (operations.device == device) & IS_ENGINE[operations.op_class]
         rows = np.flatnonzero(mine & (operations.end_ns > operations.start_ns)).astype(np.int32)
         first = np.searchsorted(operations.start_ns[rows], end - placed.shift_ns)
         item = rows[np.minimum(first, len(rows) - 1)]

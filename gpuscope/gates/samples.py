@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options
+from gpuscope.intervals import run_starts
 from gpuscope.measures import Context, Totals
 from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.trace import Trace
@@ -256,7 +257,7 @@ def _operations(
     for low, high in zip(edges.tolist(), [*edges[1:].tolist(), len(order)], strict=True):
         number, code, text = label[:, low].tolist()
         mine = group[low:high]
-        begin = np.flatnonzero(np.diff(mine, prepend=-1))
+        begin = run_starts(mine)
         counts = np.diff(np.append(begin, len(mine)))
         samples = OperationSamples(
             counts=counts,

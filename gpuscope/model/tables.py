@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from gpuscope.model.classes import CLASSES, ENGINE_CODES
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -21,6 +23,8 @@ Int32 = npt.NDArray[np.int32]
 Int8 = npt.NDArray[np.int8]
 UInt8 = npt.NDArray[np.uint8]
 
+IS_ENGINE = np.isin(np.arange(len(CLASSES)), ENGINE_CODES)
+"""Shape (classes,): whether operations of a class run on an engine of the device."""
 STAGED = 1
 """Flag of a copy: a leg of a peer copy that the driver staged through the host."""
 PREFETCH = 2
