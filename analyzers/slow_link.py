@@ -60,7 +60,7 @@ def _undisturbed(case: Case) -> Bool:
     alone[copies[quiet]] = True
     alone &= (ops.size_bytes >= MIN_SIZE_BYTES) & (ops.flags & STAGED == 0)
     alone &= (ops.src_kind != PAGEABLE) & (ops.dst_kind != PAGEABLE)
-    rows = np.flatnonzero(alone & (ops.launch >= 0))
+    rows = np.flatnonzero(alone & (ops.launch >= 0) & (len(case.api) > 0))
     names = [i for i, text in enumerate(case.trace.strings) if _OF_ROWS.search(call_name(text))]
     alone[rows] = ~np.isin(case.api.name[ops.launch[rows]], names)
     return alone
