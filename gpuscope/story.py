@@ -15,7 +15,7 @@ from gpuscope.intervals import subtract, sum_by, union
 from gpuscope.model.classes import CLASSES, ENGINE_CODES
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_bytes, format_ns
-from gpuscope.waits import REASONS, Int64, call_name
+from gpuscope.waits import REASONS, Int64, Waits, call_name
 
 SCHEMA_VERSION = 1
 HOST_STEPS = 6
@@ -27,6 +27,18 @@ WORST = 3
 
 WAITED_FOR = ("stream", "event", "null-stream", "engine")
 """What the GPU waits for, in the order of :class:`gpuscope.waits.Waits`."""
+TOLD = {
+    "stream": "it started {since} after the operation before it in its stream had ended",
+    "event": "it started {since} after what its stream was told to wait for by an event had ended",
+    "null-stream": "it started {since} after what the rule of the null stream made it wait for had "
+    "ended",
+    "engine": "it started {since} after the copy before it on its copy engine had ended",
+    "host": "it was launched last of all: it started {since} after its call began",
+    "sm": "kernels filled the GPU from when it was ready until it started",
+    "unknown": "nothing in the trace says what it waited for",
+}
+"""The reasons of a start as sentences."""
+TOLD_COST = "; without that alone it could have started {cost} earlier"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +151,42 @@ class Explanation:
     schema_version: int = SCHEMA_VERSION
 
 
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """Why operations started when they did, in numbers: arrays of shape (n,); -1 is not known."""
+
+    reason: Int64
+    """Place in TOLD."""
+    since_ns: Int64
+    """From the end of what was waited for, or the start of the launching call, to the start."""
+    cost_ns: Int64
+    before: Int64
+    """The operation waited for."""
+    call: Int64
+    """The launching call."""
+
+
+def reasons_of(case: Case, operations: Int64) -> Reasons:
+    """Return the reasons of the starts of some operations (indices into Trace.operations)."""
+    ops, waits, api = case.ops, case.waits, case.api
+    start = ops.start_ns[operations]
+    names = list(TOLD)
+    code = np.array([names.index(name) for name in REASONS])[waits.reason[operations]]
+    since = np.full(len(operations), -1, np.int64)
+    before = np.full(len(operations), -1, np.int64)
+    for kind, (other, until) in zip(WAITED_FOR, _waits(waits), strict=True):
+        mine = np.flatnonzero(code == names.index(kind))
+        ended = until[operations[mine]]
+        since[mine] = np.where(ended >= 0, start[mine] - ended, -1)
+        before[mine] = other[operations[mine]]
+    call = ops.launch[operations].astype(np.int64) if len(api) else before.copy()
+    mine = np.flatnonzero((code == names.index("host")) & (call >= 0))
+    since[mine] = start[mine] - api.start_ns[call[mine]]
+    told_by_time = np.isin(code, [names.index(name) for name in (*WAITED_FOR, "host")])
+    code = np.where(told_by_time & (since < 0), names.index("unknown"), code)
+    return Reasons(code, since, waits.cost_ns[operations], before, call)
+
+
 def operation_at(trace: Trace, time_ns: int) -> int | None:
     """Return the operation that began last among those running at a time, or the next to begin."""
     operations = trace.operations
@@ -157,6 +205,7 @@ def tell_operation(case: Case, operation: int) -> OperationStory:
     start_ns = int(ops.start_ns[operation])
     reason = REASONS[waits.reason[operation]]
     cost_ns = int(waits.cost_ns[operation])
+    known = reasons_of(case, np.array([operation]))
     launch = _launch(case, operation)
     waited_for = _waited_for(case, operation)
     ready_ns = int(waits.ready_ns[operation])
@@ -178,7 +227,7 @@ def tell_operation(case: Case, operation: int) -> OperationStory:
         host=_host(case, operation, ready_ns),
         ready_ns=ready_ns if ready_ns >= 0 else None,
         reason=reason,
-        told=_told(reason, start_ns, launch, waited_for, cost_ns),
+        told=_told(list(TOLD)[known.reason[0]], int(known.since_ns[0]), cost_ns),
         cost_ns=cost_ns if cost_ns >= 0 else None,
     )
 
@@ -272,16 +321,20 @@ def _described(case: Case, operation: int) -> str:
     return f"{what}, {_stream(case.trace, int(ops.stream[operation]))}"
 
 
-def _waited_for(case: Case, operation: int) -> tuple[Step, ...]:
-    waits, ops = case.waits, case.ops
-    columns = (
+def _waits(waits: Waits) -> tuple[tuple[Int64, Int64], ...]:
+    """Return, a kind of WAITED_FOR, the operation waited for and the time until which."""
+    return (
         (waits.stream_op, waits.stream_ns),
         (waits.event_op, waits.event_ns),
         (waits.null_op, waits.null_ns),
         (waits.engine_op, waits.engine_ns),
     )
+
+
+def _waited_for(case: Case, operation: int) -> tuple[Step, ...]:
+    waits, ops = case.waits, case.ops
     steps = []
-    for kind, (before, until) in zip(WAITED_FOR, columns, strict=True):
+    for kind, (before, until) in zip(WAITED_FOR, _waits(waits), strict=True):
         end = int(until[operation])
         if end < 0:
             continue
@@ -322,26 +375,8 @@ def _host(case: Case, operation: int, ready_ns: int) -> tuple[Step, ...]:
     return tuple(sorted(longest[:HOST_STEPS], key=lambda step: step.start_ns))
 
 
-def _told(
-    reason: str, start_ns: int, launch: Step | None, waited_for: tuple[Step, ...], cost_ns: int
-) -> str:
+def _told(reason: str, since_ns: int, cost_ns: int) -> str:
     """Say the reason as a sentence."""
-    cost = f"; without that alone it could have started {format_ns(cost_ns)} earlier"
-    cost = cost if cost_ns > 0 else ""
-    last = next((step for step in waited_for if step.kind == reason), None)
-    if last is not None:
-        what = {
-            "stream": "the operation before it in its stream",
-            "event": "what its stream was told to wait for by an event",
-            "null-stream": "what the rule of the null stream made it wait for",
-            "engine": "the copy before it on its copy engine",
-        }[reason]
-        return f"it started {format_ns(start_ns - last.end_ns)} after {what} had ended{cost}"
-    if reason == "host" and launch is not None:
-        return (
-            f"it was launched last of all: it started {format_ns(start_ns - launch.start_ns)} "
-            f"after its call began{cost}"
-        )
-    if reason == "sm":
-        return f"kernels filled the GPU from when it was ready until it started{cost}"
-    return "nothing in the trace says what it waited for"
+    cost = TOLD_COST.format(cost=format_ns(cost_ns)) if cost_ns > 0 else ""
+    cost = "" if reason == "unknown" else cost
+    return TOLD[reason].format(since=format_ns(since_ns)) + cost

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import plotly.graph_objects as go
 from dash import Dash, Input, Output, no_update
 
 from gpuscope.app import layout
 from gpuscope.app.state import Session, View
-from gpuscope.figures.overlap import Together, empty_figure, matrix_figure
-from gpuscope.figures.palette import theme as theme_of
+from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import plain
 from gpuscope.model.result import Scope
 
 
-def draw_scope(
-    session: Session, view: View, theme_name: str | None
-) -> tuple[str, str, Any, Any, go.Figure]:
+def draw_scope(session: Session, view: View) -> tuple[str, str, Any, Any, Any]:
     """Draw the figures of what a view shows.
 
     Returns the title and the sums of the scope, its partition as a bar and as a list, its matrix.
@@ -26,14 +22,14 @@ def draw_scope(
     title, scope = session.scope_of(view)
     title = plain(title, 80)
     if scope is None:
-        return title, "nothing ran here in this window", [], [], empty_figure()
+        return title, "nothing ran here in this window", [], [], []
     together = Together.of_scope(scope) if isinstance(scope, Scope) else scope
     return (
         title,
         layout.sums_text(scope),
         layout.partition(together),
         layout.parts(together),
-        matrix_figure(together, theme_of(theme_name)),
+        layout.matrix(together),
     )
 
 
@@ -47,7 +43,7 @@ def register(app: Dash, session: Session) -> None:
         Output("scope-sums", "children"),
         Output("partition", "children"),
         Output("parts", "children"),
-        Output("matrix", "figure"),
+        Output("matrix", "children"),
         Input("view", "data"),
     )
     def _measure(data: Mapping[str, Any] | None) -> Any:
@@ -57,4 +53,4 @@ def register(app: Dash, session: Session) -> None:
             view = View.from_json(data)
         except ValueError:
             return (no_update,) * 5
-        return draw_scope(session, view, str(data.get("theme")))
+        return draw_scope(session, view)

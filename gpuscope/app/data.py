@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,8 @@ from flask import Flask, Response, abort, request, send_from_directory
 
 from gpuscope.app.state import Session
 from gpuscope.figures.details import details
-from gpuscope.figures.listing import COLUMNS, csv_rows, listing
+from gpuscope.figures.listing import COLUMNS, Condition, csv_rows, listing, values
+from gpuscope.figures.names import PatternError, check
 from gpuscope.figures.palette import style_sheet
 from gpuscope.figures.timeline import ASSETS, plain
 from gpuscope.units import format_ns, format_ratio
@@ -22,7 +22,8 @@ MAX_ROWS = 200
 """Rows of a table that are sent at once."""
 MAX_COLUMNS = 4_096
 """Columns of pixels that a view is made for at most."""
-_LONGEST_PATTERN = 500
+MAX_CONDITIONS = 20
+"""Conditions on a table's columns."""
 
 
 def describe(session: Session) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def describe(session: Session) -> dict[str, Any]:
             for each in session.ranges_shown
         ],
         "tables": {"findings": _findings(session), "ranges": _ranges(session)},
-        "columns": list(COLUMNS),
+        "operations": {"columns": list(COLUMNS), "kinds": list(COLUMNS.values())},
     }
 
 
@@ -57,6 +58,7 @@ def _findings(session: Session) -> dict[str, Any]:
         )
     return {
         "columns": ["severity", "finding", "range", "saves up to", "what was seen"],
+        "kinds": ["text", "text", "text", "time", "text"],
         "rows": rows,
     }
 
@@ -91,7 +93,8 @@ def _ranges(session: Session) -> dict[str, Any]:
                 }
             )
     columns = ["range", "device", "instances", "span", "busy", "could be hidden", "best overlap"]
-    return {"columns": columns, "rows": rows}
+    kinds = ["text", "text", "count", "time", "time", "time", "ratio"]
+    return {"columns": columns, "kinds": kinds, "rows": rows}
 
 
 def register(server: Flask, session: Session) -> None:
@@ -118,11 +121,22 @@ def register(server: Flask, session: Session) -> None:
 
     def pattern() -> str:
         text = request.args.get("find", "")
+        check(text)
+        return text
+
+    def conditions() -> list[Condition]:
         try:
-            re.compile(text)
-        except (re.error, RecursionError, OverflowError):
+            asked = json.loads(request.args.get("where", "[]"))
+            found = [Condition(str(column), str(sign), value) for column, sign, value in asked]
+        except (ValueError, TypeError):
             abort(400)
-        return text if len(text) <= _LONGEST_PATTERN else abort(400)
+        if len(found) > MAX_CONDITIONS or not all(each.is_one for each in found):
+            abort(400)
+        return found
+
+    @server.errorhandler(PatternError)
+    def _no_pattern(error: PatternError) -> Response:
+        return Response(str(error), 400, mimetype="text/plain")
 
     @server.get("/describe")
     def _describe() -> Response:
@@ -157,17 +171,27 @@ def register(server: Flask, session: Session) -> None:
                 low,
                 high,
                 pattern=pattern(),
+                conditions=conditions(),
                 sort=sort,
                 descending=bool(number("descending", 0)),
                 most=MAX_ROWS,
             )
         )
 
+    @server.get("/operation")
+    def _one() -> Response:
+        """Answer with the table's row of one operation, which may be beyond the rows sent."""
+        row, item = number("row"), number("item")
+        operation = timeline.operation_at(row, item)
+        return _json(None if operation is None else values(timeline, *operation))
+
     @server.get("/operations.csv")
     def _csv() -> Response:
         low, high = stretch()
         headers = {"Content-Disposition": "attachment; filename=operations.csv"}
-        lines = _lines(csv_rows(timeline, low, high, pattern()))
+        for trace in range(len(timeline.placed)):
+            timeline.named(trace, pattern())  # what cannot be searched for is said before a line is
+        lines = _lines(csv_rows(timeline, low, high, pattern(), conditions()))
         return Response(lines, mimetype="text/csv", headers=headers)
 
     @server.get("/shared/palette.css")

@@ -11,7 +11,7 @@ from dash import dcc, html
 from gpuscope.app.state import WHOLE, Session
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import plain
-from gpuscope.model.result import Finding, PairFigures, RangeResult, Scope
+from gpuscope.model.result import Finding, PairFigures, Part, RangeResult, Scope
 from gpuscope.model.trace import RECORDERS
 from gpuscope.report.rows import abstentions
 from gpuscope.units import NS_PER_MS, NS_PER_US, format_ns, format_ratio
@@ -25,8 +25,6 @@ VERDICT_MARKS = {
     "inconclusive": "?",
 }
 """A sign for each verdict, so that colour never stands alone."""
-
-_STILL_CONFIG: Any = {"displayModeBar": False, "showTips": False}
 
 MIN_SHOWN_NS = 10 * NS_PER_US
 """An example is shown with at least four times this much around it."""
@@ -382,11 +380,7 @@ def _overlap_panel(session: Session) -> Any:
                 **_aria("Bar of which classes were active together; the list below says the same"),
             ),
             html.Ul(id="parts", className="parts"),
-            html.Div(
-                dcc.Graph(id="matrix", config=_STILL_CONFIG, className="still"),
-                role="group",
-                **_aria("Overlap of each pair of classes"),
-            ),
+            html.Div(id="matrix"),
         ],
         className="panel",
     )
@@ -399,7 +393,7 @@ def _tables_panel() -> Any:
             html.Div(
                 [
                     html.H2("Tables"),
-                    html.Div(id="tabs", role="tablist", className="tabs"),
+                    html.Div(id="tabs", role="tablist", className="tabs", **_aria("Tables")),
                     html.Span(id="table-count", className="where", role="status"),
                 ],
                 className="bar-top",
@@ -487,6 +481,7 @@ def help_dialog() -> Any:
             html.Form(html.Button("Close", className="icon wide"), method="dialog"),
         ],
         id="help",
+        **_aria("Keyboard"),
     )
 
 
@@ -526,9 +521,15 @@ def partition(scope: Together) -> list[Any]:
                 style={"width": f"{100 * share:.4f}%", "background": _paint(part.classes)},
                 className="striped" if len(part.classes) > 1 else "",
                 title=f"{name}: {format_ns(part.ns)}, {100 * share:.1f} % of the span",
+                **_set(part),
             )
         )
     return pieces
+
+
+def _set(part: Part) -> Any:
+    """Return the attribute by which a report's script knows a part of a partition."""
+    return {"data-set": " ".join(part.classes) or "idle"}
 
 
 def _ink(classes: Sequence[str]) -> str:
@@ -547,7 +548,8 @@ def parts(scope: Together) -> list[Any]:
                 html.Span(style={"background": _paint(part.classes)}, className="swatch"),
                 html.Span(" + ".join(part.classes) or "idle"),
                 html.Span(f"{format_ratio(part.ns / span)} · {format_ns(part.ns)}"),
-            ]
+            ],
+            **_set(part),
         )
         for part in shown
     ]
@@ -555,6 +557,38 @@ def parts(scope: Together) -> list[Any]:
         share = sum(part.ns for part in rest) / span
         items.append(html.Li(f"and {len(rest)} smaller parts, {format_ratio(share)}"))
     return items
+
+
+def matrix(scope: Together) -> list[Any]:
+    """Return the overlap of each pair of classes as a table; nothing where there is no pair."""
+    names = [name for name, busy in scope.busy_ns.items() if busy]
+    if len(names) < 2:
+        return []
+    rows = []
+    for a in names:
+        cells = []
+        for b in names:
+            ratio = None if a == b else scope.ratio(a, b)
+            share = "0%" if ratio is None else f"{60 * ratio:.0f}%"
+            time = scope.overlap_ns.get((min(a, b), max(a, b)), 0)
+            big = format_ns(scope.busy_ns[a]) if a == b else format_ratio(ratio)
+            small = "busy" if a == b else format_ns(time) if ratio is not None else ""
+            cells.append(
+                html.Td(
+                    [html.B(big), html.Br(), html.Span(small)],
+                    title=f"{a} ∩ {b}",
+                    style={"background": f"color-mix(in srgb, var(--accent) {share}, transparent)"},
+                )
+            )
+        rows.append(html.Tr([html.Th(a, scope="row"), *cells]))
+    head = html.Tr(
+        [
+            html.Th(html.Span("class", className="unseen")),
+            *(html.Th(name, scope="col") for name in names),
+        ]
+    )
+    caption = html.Caption("Overlap of each pair of classes, of the shorter one's busy time")
+    return [html.Table([caption, html.Thead(head), html.Tbody(rows)], className="matrix")]
 
 
 def _paint(classes: Sequence[str]) -> str:

@@ -17,10 +17,12 @@ from dash import html as tags
 from gpuscope.app import layout
 from gpuscope.app.data import describe
 from gpuscope.app.state import Session
+from gpuscope.figures.kept import add_costly, sums, told
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.palette import style_sheet
 from gpuscope.figures.timeline import ASSETS, plain
-from gpuscope.units import format_ns, format_ratio
+from gpuscope.model.result import Scope
+from gpuscope.story import TOLD, TOLD_COST
 
 MAX_BYTES = 5_000_000
 """Size of a report at most: what mail and code reviews take."""
@@ -31,15 +33,8 @@ COLUMNS = (512, 65_536)
 MARKS = 40_000
 """Operations, calls and ranges that are drawn one by one, of the first attempt."""
 
-_BOOT = """
-const report = JSON.parse(document.getElementById("data").textContent);
-const source = { whole: true, view: () => Promise.resolve(report.view) };
-const place = document.getElementById("timeline");
-const api = place && window.gpuscope.timeline(place, report.meta, source, {});
-window.gpuscope.page = api;
-window.gpuscope.connect(api, {});
-if (api) api.fit();
-"""
+MAX_RANGES = 60
+"""Ranges of which the figures are there, the best ones first."""
 
 _NAMES = {"className": "class", "htmlFor": "for"}
 _VOID = {"br"}
@@ -92,8 +87,17 @@ def _document(session: Session, budget: float) -> str:
     view = timeline.view(
         fit.low_ns, fit.high_ns, columns, range(len(timeline.rows)), most=int(MARKS * budget)
     )
-    data = json.dumps({"meta": meta, "view": view}, separators=(",", ":")).replace("<", "\\u003c")
-    scripts = [(ASSETS / "timeline.js").read_text("utf-8"), _BOOT]
+    add_costly(timeline, view, _evidence(session))
+    kept = {
+        "meta": meta,
+        "view": view,
+        "told": told(timeline, view),
+        "sentences": list(TOLD.items()),
+        "cost": TOLD_COST,
+        "sums": sums(timeline, view),
+    }
+    data = json.dumps(kept, separators=(",", ":")).replace("<", "\\u003c")
+    scripts = [(ASSETS / name).read_text("utf-8") for name in ("timeline.js", "report.js")]
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     title = html.escape(" + ".join(plain(trace.path, 60) for trace in session.traces))
     style = style_sheet() + (ASSETS / "style.css").read_text("utf-8")
@@ -101,12 +105,22 @@ def _document(session: Session, budget: float) -> str:
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        f"style-src 'unsafe-inline'; img-src data: blob:; script-src {hashes}\">"
+        f"style-src 'unsafe-inline'; img-src data: blob:; worker-src blob:; script-src {hashes}\">"
         f"<title>{title} · gpuscope</title><style>{style}</style></head><body>"
-        f"{to_html(_page(session))}"
+        f"{to_html(_page(session))}{_range_figures(session)}"
         f'<script type="application/json" id="data">{data}</script>'
         f"{''.join(f'<script>{script}</script>' for script in scripts)}</body></html>\n"
     )
+
+
+def _evidence(session: Session) -> set[tuple[int, int]]:
+    """Return the operations that findings name, by trace and number."""
+    return {
+        (number, example["operation"])
+        for number, finding in session.findings
+        for example in finding.evidence.get("examples", ())
+        if example.get("operation") is not None
+    }
 
 
 def _digest(text: str) -> str:
@@ -139,51 +153,52 @@ def _page(session: Session) -> Any:
 
 
 def _together(session: Session, at: int, several: bool) -> Any:
-    """Return what ran at the same time on a device, over the whole trace."""
+    """Return what ran at the same time on a device, over the whole trace at first."""
     number, device, entry = session.devices[at]
-    together = Together.of_scope(entry.scope)
-    where = session.timeline.device_label(number, device) if several else "whole trace"
+    where = session.timeline.device_label(number, device) if several else ""
+    attributes: Any = {"data-band": str(session.timeline.row_of_device[number][device])}
     return tags.Section(
         [
             tags.Div(
                 [
                     tags.H2("What ran at the same time"),
                     tags.Span(where, className="where"),
+                    tags.Span("whole trace", className="where scope-title", role="status"),
                 ],
                 className="bar-top",
             ),
-            tags.P(layout.sums_text(entry.scope), className="sums"),
-            tags.Div(layout.partition(together), className="partition"),
-            tags.Ul(layout.parts(together), className="parts"),
-            *_matrix(together),
+            tags.Div(_figures(entry.scope), className="figures"),
         ],
         className="panel",
+        **attributes,
     )
 
 
-def _matrix(scope: Together) -> list[Any]:
-    """Return the overlap of each pair of classes as a table; nothing where there is no pair."""
-    names = [name for name, busy in scope.busy_ns.items() if busy]
-    if len(names) < 2:
-        return []
-    rows = []
-    for a in names:
-        cells = []
-        for b in names:
-            ratio = None if a == b else scope.ratio(a, b)
-            share = "0%" if ratio is None else f"{60 * ratio:.0f}%"
-            time = scope.overlap_ns.get((min(a, b), max(a, b)), 0)
-            big = format_ns(scope.busy_ns[a]) if a == b else format_ratio(ratio)
-            small = "busy" if a == b else format_ns(time) if ratio is not None else ""
-            cells.append(
-                tags.Td(
-                    [tags.B(big), tags.Br(), small],
-                    style={"background": f"color-mix(in srgb, var(--accent) {share}, transparent)"},
-                )
+def _figures(scope: Scope) -> list[Any]:
+    together = Together.of_scope(scope)
+    return [
+        tags.P(layout.sums_text(scope), className="sums"),
+        tags.Div(layout.partition(together), className="partition"),
+        tags.Ul(layout.parts(together), className="parts"),
+        *layout.matrix(together),
+    ]
+
+
+def _range_figures(session: Session) -> str:
+    """Write the figures of the first ranges as templates, which the script shows when asked."""
+    texts = []
+    for at, shown in enumerate(session.ranges_shown[:MAX_RANGES]):
+        for entry in session.analyses[shown.trace].ranges_named(shown.name):
+            band = session.timeline.row_of_device[shown.trace][
+                session.device_of(shown.trace, entry)
+            ]
+            times = f", {entry.instances:,} instances" if entry.instances > 1 else ""
+            title = html.escape(f"range {plain(shown.name, 80)}{times}")
+            texts.append(
+                f'<template data-scope="{band}.{at}" data-title="{title}">'
+                f"{to_html(_figures(entry.scope))}</template>"
             )
-        rows.append(tags.Tr([tags.Th(a, scope="row"), *cells]))
-    head = tags.Tr([tags.Th(""), *(tags.Th(name, scope="col") for name in names)])
-    return [tags.Table([tags.Thead(head), tags.Tbody(rows)], className="matrix")]
+    return "".join(texts)
 
 
 def _ranges(session: Session) -> Any:
@@ -196,10 +211,14 @@ def _ranges(session: Session) -> Any:
             shows = {"data-low": str(low), "data-high": str(high), "data-range": str(row["range"])}
         rows.append(tags.Tr([tags.Td(text) for text in row["cells"]], **shows))
     head = tags.Tr([tags.Th(name, scope="col") for name in table["columns"]])
+    named: Any = {"aria-label": "Ranges"}
     return tags.Section(
         [
             tags.Div(tags.H2("Ranges"), className="bar-top"),
-            tags.Div(tags.Table([tags.Thead(head), tags.Tbody(rows)]), className="table"),
+            tags.Div(
+                tags.Table([tags.Thead(head), tags.Tbody(rows)], **named),
+                className="table",
+            ),
         ],
         className="panel",
     )

@@ -108,7 +108,8 @@ def make_app(session: Session, host: str = "127.0.0.1") -> Dash:
 
     policy = (
         "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
-        f"script-src 'self' {' '.join(app.csp_hashes())}; object-src 'none'; base-uri 'none'; "
+        f"script-src 'self' {' '.join(app.csp_hashes())}; worker-src blob:; "
+        "object-src 'none'; base-uri 'none'; "
         "form-action 'none'; frame-ancestors 'none'"
     )
 

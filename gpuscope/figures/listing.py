@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.figures.timeline import Timeline
+from gpuscope.figures.timeline import NO_STREAM, Timeline
 from gpuscope.model.classes import CLASSES
-from gpuscope.units import format_bytes, format_ns, format_rate
+from gpuscope.units import NS_PER_S, format_bytes, format_ns, format_rate
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 
-COLUMNS = ("start", "duration", "class", "name", "size", "rate", "stream")
-"""What a table can be sorted by."""
+COLUMNS = {
+    "start": "time",
+    "duration": "time",
+    "class": "text",
+    "name": "text",
+    "size": "size",
+    "rate": "rate",
+    "stream": "text",
+}
+"""What a table can be sorted and filtered by, and what the values of a column are."""
+SIGNS: Mapping[str, Callable[[Any, float], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "=": operator.eq,
+    ">=": operator.ge,
+    ">": operator.gt,
+}
+"""How numbers are compared; times are in ns, sizes in bytes, rates in bytes/s."""
+HAS = "has"
+"""The text of a column has another in it, in any case."""
 CSV_COLUMNS = (
     "trace",
     "process",
@@ -31,8 +52,34 @@ CSV_COLUMNS = (
 _BATCH = 10_000
 
 
-def _rows(timeline: Timeline, number: int, low_ns: int, high_ns: int, pattern: str) -> Int64:
-    """Return the operations of a trace that touch [low, high) and are named so."""
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What the value of a column must be for a row to be kept."""
+
+    column: str
+    sign: str
+    """One of SIGNS for numbers, HAS for texts."""
+    value: Any
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is such a column, and the value fits it."""
+        kind = COLUMNS.get(self.column)
+        if kind == "text":
+            return self.sign == HAS and isinstance(self.value, str)
+        number = isinstance(self.value, int | float) and math.isfinite(self.value)
+        return kind is not None and self.sign in SIGNS and number
+
+
+def _rows(
+    timeline: Timeline,
+    number: int,
+    low_ns: int,
+    high_ns: int,
+    pattern: str,
+    conditions: Sequence[Condition] = (),
+) -> Int64:
+    """Return the operations of a trace that touch [low, high), are named so, and fit."""
     placed = timeline.placed[number]
     ops = placed.operations
     low, high = low_ns - placed.shift_ns, high_ns - placed.shift_ns
@@ -41,7 +88,35 @@ def _rows(timeline: Timeline, number: int, low_ns: int, high_ns: int, pattern: s
     if pattern:
         keep &= timeline.named(number, pattern)[ops.name[rows]]
     kept: Int64 = rows[keep]
+    for condition in conditions:
+        kept = kept[_fits(timeline, number, kept, condition)]
     return kept
+
+
+def _fits(
+    timeline: Timeline, number: int, rows: Int64, condition: Condition
+) -> npt.NDArray[np.bool_]:
+    """Return which of some operations meet a condition."""
+    column, placed = condition.column, timeline.placed[number]
+    fits: npt.NDArray[np.bool_]
+    if condition.sign != HAS:
+        key = _key(timeline, number, rows, column)
+        fits = SIGNS[condition.sign](key, float(condition.value))
+        return fits
+    ops = placed.operations
+    texts: Sequence[str]
+    codes: npt.NDArray[Any]
+    if column == "class":
+        texts, codes = CLASSES, ops.op_class[rows]
+    elif column == "name":
+        texts, codes = placed.trace.strings, ops.name[rows]
+    else:  # a stream of -1, none, is the last
+        texts = [*(stream.label for stream in placed.trace.streams), NO_STREAM]
+        codes = ops.stream[rows]
+    wanted = condition.value.casefold()
+    hits = np.array([wanted in text.casefold() for text in texts], np.bool_)
+    fits = hits[codes]
+    return fits
 
 
 def listing(
@@ -50,6 +125,7 @@ def listing(
     high_ns: int,
     *,
     pattern: str = "",
+    conditions: Sequence[Condition] = (),
     sort: str = "start",
     descending: bool = False,
     most: int = 200,
@@ -60,17 +136,17 @@ def listing(
     ------
     KeyError
         There is no column `sort`.
-    re.error
-        The pattern is no regular expression.
+    PatternError
+        The pattern is no regular expression, or takes too long.
     """
     total, best = 0, []
     for number, placed in enumerate(timeline.placed):
-        if sort == "start" and not pattern and len(placed.operations):
+        if sort == "start" and not (pattern or conditions) and len(placed.operations):
             rows = placed.every.first_within(low_ns, high_ns, most, last=descending)
             begun = int(np.searchsorted(placed.every.start_ns, high_ns))
             total += begun - int(np.searchsorted(placed.ends_ns, low_ns, side="right"))
         else:
-            rows = _rows(timeline, number, low_ns, high_ns, pattern)
+            rows = _rows(timeline, number, low_ns, high_ns, pattern, conditions)
             total += len(rows)
         key = _key(timeline, number, rows, sort)
         key = -key if descending else key
@@ -78,7 +154,7 @@ def listing(
         best += [(float(key[at]), number, int(rows[at])) for at in some.tolist()]
     return {
         "total": total,
-        "rows": [_values(timeline, number, row) for _, number, row in sorted(best)[:most]],
+        "rows": [values(timeline, number, row) for _, number, row in sorted(best)[:most]],
     }
 
 
@@ -89,7 +165,7 @@ def _key(timeline: Timeline, number: int, rows: Int64, sort: str) -> npt.NDArray
     duration = ops.end_ns - ops.start_ns
     key: npt.NDArray[np.float64]
     if sort == "rate":
-        key = ops.size_bytes / np.maximum(duration, 1)
+        key = ops.size_bytes * NS_PER_S / np.maximum(duration, 1)
         return key
     if sort == "name":
         return _alphabetical(placed.trace.strings, ops.name).astype(np.float64)
@@ -111,7 +187,8 @@ def _alphabetical(strings: tuple[str, ...], name: Int32) -> Int64:
     return order[code]
 
 
-def _values(timeline: Timeline, number: int, row: int) -> dict[str, Any]:
+def values(timeline: Timeline, number: int, row: int) -> dict[str, Any]:
+    """Return an operation of a trace as a row of the table."""
     placed = timeline.placed[number]
     ops = placed.operations
     start, end = (int(side[row]) + placed.shift_ns for side in (ops.start_ns, ops.end_ns))
@@ -136,13 +213,17 @@ def _values(timeline: Timeline, number: int, row: int) -> dict[str, Any]:
 
 
 def csv_rows(
-    timeline: Timeline, low_ns: int, high_ns: int, pattern: str = ""
+    timeline: Timeline,
+    low_ns: int,
+    high_ns: int,
+    pattern: str = "",
+    conditions: Sequence[Condition] = (),
 ) -> Iterator[list[tuple[object, ...]]]:
     """Yield the operations in [low, high) in batches of exact rows, the header first."""
     yield [CSV_COLUMNS]
     for number, placed in enumerate(timeline.placed):
         ops, trace = placed.operations, placed.trace
-        every = _rows(timeline, number, low_ns, high_ns, pattern)
+        every = _rows(timeline, number, low_ns, high_ns, pattern, conditions)
         for first in range(0, len(every), _BATCH):
             rows = every[first : first + _BATCH]
             yield [

@@ -8,7 +8,6 @@ drawn here: the script `timeline.js` beside this file draws what :meth:`Timeline
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -23,6 +22,7 @@ from gpuscope.analysis import Options
 from gpuscope.cases import CALL_KINDS, Case
 from gpuscope.figures.compare import Alignment
 from gpuscope.figures.levels import Part, split, view
+from gpuscope.figures.names import found_in
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.palette import DARK, LIGHT
 from gpuscope.intervals import coverage, gaps, union, union_sorted
@@ -54,6 +54,7 @@ MAX_RANGE_LANES = 8
 """Rows of NVTX ranges of one device."""
 OPEN_THREADS = 2
 """Threads are unfolded at first when there are so few."""
+NO_STREAM = "no stream"
 _NAME_LENGTH = 160
 _LONGEST_PARSED = 2_000
 """Characters of a name in which its base, or a pattern, is looked for."""
@@ -215,6 +216,7 @@ class Timeline:
         self.end_ns = max([1, *ends])
         """End of the last operation; the first starts at 0."""
         self._short_names: dict[tuple[int, int, bool], str] = {}
+        self._named = lru_cache(maxsize=2 * len(self.placed))(self._find_names)
         self._matching = lru_cache(maxsize=2)(self._find_matching)
 
     # Laying out
@@ -320,7 +322,7 @@ class Timeline:
             )
         if len(trace.streams) + device in by_stream:
             self.row_of_stream[number][-1 - device] = self._add(
-                Row("no stream", "stream", level + 1, number, device),
+                Row(NO_STREAM, "stream", level + 1, number, device),
                 by_stream[len(trace.streams) + device],
             )
         self._add(Row("engines", "group", level + 1, number, device, "by class", unfolded=False))
@@ -497,11 +499,18 @@ class Timeline:
         key = stream if stream >= 0 else -1 - int(operations.device[item])
         return self.row_of_stream[number].get(key)
 
+    def operation_at(self, row: int, item: int) -> tuple[int, int] | None:
+        """Return the trace and the operation that an item of a row is, None if it is none."""
+        if not 0 <= row < len(self.rows) or self.rows[row].kind not in ("stream", "engine"):
+            return None
+        number = self.rows[row].trace
+        return (number, item) if 0 <= item < len(self.placed[number].operations) else None
+
     def stream_label(self, number: int, item: int) -> str:
         """Name the stream of an operation."""
         placed = self.placed[number]
         stream = int(placed.operations.stream[item])
-        return placed.trace.streams[stream].label if stream >= 0 else "no stream"
+        return placed.trace.streams[stream].label if stream >= 0 else NO_STREAM
 
     def device_label(self, number: int, device: int) -> str:
         """Name a device of a trace, with its process where there are several."""
@@ -550,6 +559,13 @@ class Timeline:
         host = {CLASSES[code] for code in HOST_CODES}
         return Together.of_sets(end - begin, sets, host)
 
+    def band_sums(self, row: int, edges_ns: Int64) -> dict[int, Int64]:
+        """Return, of the band in a device's row, the time of each set of classes between edges.
+
+        By the set's paint; shape (len(edges_ns) - 1,). Times are exact.
+        """
+        return {paint: np.diff(part.covered(edges_ns)) for paint, part in self._parts[row].items()}
+
     # Views
 
     def describe(self) -> dict[str, Any]:
@@ -586,6 +602,7 @@ class Timeline:
             ],
             "hideable": len(CLASSES),
             "first_set": len(PAINTS),
+            "hosts": [CLASSES[code] for code in HOST_CODES],
             "end_ns": self.end_ns,
         }
 
@@ -605,8 +622,8 @@ class Timeline:
 
         Raises
         ------
-        re.error
-            The pattern is no regular expression.
+        PatternError
+            The pattern is no regular expression, or takes too long.
         """
         column = max(1, -(-(high_ns - low_ns) // pixels))
         low = low_ns - low_ns % column
@@ -647,6 +664,10 @@ class Timeline:
             "names": list(names),
         }
 
+    def name_of(self, row: int, item: int, paint: int) -> str:
+        """Return what an item of a row is called on the screen."""
+        return self._namer(row)(item, paint)
+
     def _namer(self, row: int) -> Callable[[int, int], str]:
         """Return what names the items of a row, given the item and its paint."""
         number, kind = self.rows[row].trace, self.rows[row].kind
@@ -668,15 +689,18 @@ class Timeline:
         return self._short_names[key]
 
     def named(self, number: int, pattern: str) -> npt.NDArray[np.bool_]:
-        """Return, an index of Trace.strings, whether `pattern` is found in it, in any case."""
-        compiled = re.compile(pattern, re.IGNORECASE)
-        return np.array(
-            [
-                compiled.search(text[:_LONGEST_PARSED]) is not None
-                for text in self.placed[number].trace.strings
-            ],
-            np.bool_,
-        )
+        """Return, an index of Trace.strings, whether `pattern` is found in it, in any case.
+
+        Raises
+        ------
+        PatternError
+            The pattern is no regular expression, or takes too long.
+        """
+        return self._named(number, pattern)
+
+    def _find_names(self, number: int, pattern: str) -> npt.NDArray[np.bool_]:
+        strings = self.placed[number].trace.strings
+        return found_in([text[:_LONGEST_PARSED] for text in strings], pattern)
 
     def _find_matching(self, pattern: str) -> dict[int, Parts]:
         found = [self.named(number, pattern) for number in range(len(self.placed))]

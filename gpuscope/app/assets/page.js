@@ -2,18 +2,19 @@
 (function () {
   "use strict";
 
-  const { element, ARROWS } = window.gpuscope;
+  const { element, findIn, showDetails } = window.gpuscope;
   const byId = (name) => document.getElementById(name);
 
   async function ask(path, values) {
     const answer = await fetch(`${path}?${new URLSearchParams(values)}`).catch(() => ({}));
-    if (!answer.ok) throw new Error(answer.status === 400 ? "That cannot be asked for." : "gpuscope does not answer: is it still running?");
+    if (answer.status === 400) throw new Error((await answer.text()).split("<")[0].trim() || "That cannot be asked for.");
+    if (!answer.ok) throw new Error("gpuscope does not answer: is it still running?");
     return answer.json();
   }
 
   // The address: all of the state, times in ns from the first operation.
 
-  function write(api, device) {
+  function write(api, device, table) {
     const state = api.state(), query = new URLSearchParams({ from: state.low, to: state.high });
     const { rows, paints, ranges } = api.meta;
     if (state.range >= 0) query.set("range", ranges[state.range].name.length <= 100 ? ranges[state.range].name : `#${state.range}`);
@@ -26,6 +27,9 @@
     if (folds.length) query.set("fold", folds.join());
     if (state.order.some((number, at) => number !== at)) query.set("order", state.order.join());
     if (device) query.set("device", device);
+    const [open, sorted, direction, filters] = table;
+    if (open !== "operations" || sorted !== "start" || direction < 0 || filters !== "{}") query.set("table", [open, sorted, direction].join("."));
+    if (filters !== "{}") query.set("where", filters);
     query.set("theme", document.documentElement.dataset.theme);
     history.replaceState(null, "", `?${query}`);
   }
@@ -71,33 +75,13 @@
     ask("/item", { row: mark.row, item: mark.item }).then((facts) => {
       if (api.state().picked !== mark) return;
       api.arrows(facts.arrows);
-      place.replaceChildren();
-      const head = element("div", "details-head", place);
-      element("h3", "", head).textContent = facts.title;
-      const close = element("button", "icon", head, { type: "button", "aria-label": "Close", "data-act": "clear" });
-      close.textContent = "×";
-      if (facts.why) element("p", "why", place).textContent = facts.why;
-      const list = element("dl", "", place);
-      for (const [name, text] of facts.facts) {
-        element("dt", "", list).textContent = name;
-        element("dd", "", list).textContent = text;
-      }
-      for (const arrow of facts.arrows) {
-        const button = element("button", arrow.decisive ? "link decisive" : "link", place, { type: "button" });
-        element("span", "where", button).textContent = ARROWS[arrow.kind] || "launches";
-        element("span", "", button).textContent = ` ${arrow.name}`;
-        button.addEventListener("click", () => go(api, arrow));
-      }
+      showDetails(place, facts, (arrow) => go(api, arrow));
     }, () => {});
   }
 
   // Show an item and pick it.
   function go(api, mark) {
-    const { low, high } = api.state(), wide = high - low;
-    if (mark.start < low || mark.end > high || (mark.end - mark.start) < wide / 400) {
-      const size = Math.max(20 * (mark.end - mark.start), 1000);
-      api.show((mark.start + mark.end - size) / 2, (mark.start + mark.end + size) / 2);
-    }
+    api.reveal(mark);
     api.pick(mark);
   }
 
@@ -115,101 +99,230 @@
 
   // Tables
 
+  const UNITS = {
+    time: { ns: 1, us: 1e3, "µs": 1e3, "μs": 1e3, ms: 1e6, s: 1e9, "": 1e6 },
+    size: { b: 1, kb: 1e3, mb: 1e6, gb: 1e9, "": 1e6 },
+    rate: { "b/s": 1, "kb/s": 1e3, "mb/s": 1e6, "gb/s": 1e9, "": 1e9 },
+    ratio: { "%": 0.01, "": 0.01 },
+    count: { "": 1 },
+  };
+  const HINTS = { text: "contains", time: "> 1 ms", size: "> 1 MB", rate: "< 10 GB/s", ratio: "< 50 %", count: "> 1" };
+
+  // What a person writes above a column: a sign and its value, or nothing where it means nothing.
+  function condition(kind, text) {
+    if (kind === "text") return ["has", text];
+    const found = text.trim().match(/^(<=|>=|<|>|=)?\s*(\d+(?:\.\d+)?)\s*(\S*)$/);
+    const unit = found && UNITS[kind][found[3].toLowerCase()];
+    return unit === undefined || !found ? null : [found[1] || ">=", +(found[2] * unit).toPrecision(15)];
+  }
+
+  const MEETS = {
+    has: (value, text) => String(value).toLowerCase().includes(text.toLowerCase()),
+    "<": (a, b) => a < b, "<=": (a, b) => a <= b, "=": (a, b) => a === b, ">=": (a, b) => a >= b, ">": (a, b) => a > b,
+  };
+
   function tables(api) {
     const order = { operations: ["start", 1], findings: [3, -1], ranges: [5, -1] };
-    let open = "operations", count = 0, seen = false;
-    const tabs = byId("tabs");
+    const filters = { operations: {}, findings: {}, ranges: {} };
+    let open = "operations", drawn = "", count = 0, seen = false;
+    const tabs = byId("tabs"), place = byId("table");
+    place.setAttribute("role", "tabpanel");
     for (const name of Object.keys(order)) {
-      const tab = element("button", "tab", tabs, { type: "button", role: "tab", "aria-selected": "false", "aria-controls": "table" });
+      const tab = element("button", "tab", tabs, { type: "button", role: "tab", id: `tab-${name}`, "aria-selected": "false", "aria-controls": "table", tabindex: "-1" });
       tab.textContent = name;
-      tab.addEventListener("click", () => { open = name; fill(); });
-    }
-    function draw(columns, rows, keys) {
-      const [sorted, direction] = order[open];
-      const place = byId("table"), table = element("table", "");
-      const head = element("tr", "", element("thead", "", table));
-      columns.forEach((name, at) => {
-        const key = keys ? keys[at] : at;
-        const cell = element("th", "", head, { scope: "col", "aria-sort": key === sorted ? (direction > 0 ? "ascending" : "descending") : "none" });
-        const button = element("button", "", cell, { type: "button" });
-        button.textContent = name + (key === sorted ? (direction > 0 ? " ▲" : " ▼") : "");
-        button.addEventListener("click", () => { order[open] = [key, key === sorted ? -direction : 1]; fill(); });
+      tab.addEventListener("click", () => turn(name));
+      tab.addEventListener("keydown", (event) => {
+        const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key], names = Object.keys(order);
+        if (!step) return;
+        event.preventDefault();
+        event.stopPropagation();
+        turn(names[(names.indexOf(name) + step + names.length) % names.length]);
+        byId(`tab-${open}`).focus();
       });
-      const body = element("tbody", "", table), { picked } = api.state();
+    }
+    function turn(name) {
+      open = name;
+      fill();
+      api.set({});
+    }
+    const shape = () => (open === "operations" ? api.meta.operations : api.meta.tables[open]);
+    const keyOf = (at) => (open === "operations" ? api.meta.operations.columns[at] : at);
+
+    // Heads and filters stay while rows come and go, so that whoever types is not disturbed.
+    function drawHead() {
+      const { columns, kinds } = shape(), table = element("table", "", null, { "aria-labelledby": `tab-${open}` });
+      const top = element("thead", "", table), head = element("tr", "", top), wanted = element("tr", "filters", top);
+      columns.forEach((name, at) => {
+        const cell = element("th", "", head, { scope: "col" });
+        const button = element("button", "", cell, { type: "button" });
+        button.dataset.name = name;
+        button.addEventListener("click", () => {
+          const [sorted, direction] = order[open], key = keyOf(at);
+          order[open] = [key, key === sorted ? -direction : 1];
+          fill();
+          api.set({});
+        });
+        const box = element("input", "box", element("td", "", wanted), { type: "text", placeholder: HINTS[kinds[at]], "aria-label": `Filter ${name}: ${HINTS[kinds[at]]}`, spellcheck: "false", autocomplete: "off" });
+        box.value = filters[open][name] || "";
+        let waiting = 0;
+        const check = () => {
+          const bad = Boolean(box.value) && !condition(kinds[at], box.value);
+          box.setAttribute("aria-invalid", String(bad));
+          return !bad;
+        };
+        check();
+        box.addEventListener("input", () => {
+          clearTimeout(waiting);
+          if (!check()) return;
+          filters[open][name] = box.value;
+          waiting = setTimeout(() => { fill(); api.set({}); }, 200);
+        });
+      });
+      element("tbody", "", table);
+      place.replaceChildren(table);
+      place.setAttribute("aria-labelledby", `tab-${open}`);
+      drawn = open;
+    }
+
+    function draw(rows) {
+      if (drawn !== open) drawHead();
+      const [sorted, direction] = order[open], { picked, range, low, high } = api.state();
+      place.querySelectorAll("thead th").forEach((cell, at) => {
+        const mine = keyOf(at) === sorted, button = cell.firstChild;
+        cell.setAttribute("aria-sort", mine ? (direction > 0 ? "ascending" : "descending") : "none");
+        button.textContent = button.dataset.name + (mine ? (direction > 0 ? " ▲" : " ▼") : "");
+      });
+      const body = document.createDocumentFragment();
       for (const row of rows) {
-        const line = element("tr", "", body, { tabindex: "0" });
-        if (picked && row.item !== undefined && picked.row === row.row && picked.item === row.item) line.className = "picked";
+        const line = element("tr", "", body, { tabindex: "-1" });
+        const same = row.item !== undefined ? picked && picked.row === row.row && picked.item === row.item
+          : row.range !== undefined ? row.range !== null && (row.range === range || Boolean(picked) && picked.name === row.cells[0]) : false;
+        if (same) { line.className = "picked"; line.setAttribute("aria-current", "true"); }
+        else if (row.window && row.window[0] < high && row.window[1] > low && open !== "operations") line.className = "in-view";
         for (const text of row.cells) element("td", "", line, { title: text }).textContent = text;
         const use = () => {
           if (row.item !== undefined) go(api, row);
           else if (row.window) {
             if (row.range !== undefined && row.range !== null) api.state().range = row.range;
             api.show(...row.window, row.range !== undefined && row.range !== null);
+            if (row.op) pickItem(api, ...row.op);
           }
         };
         line.addEventListener("click", use);
-        line.addEventListener("keydown", (event) => { if (event.key === "Enter") use(); });
+        line.addEventListener("keydown", (event) => {
+          const other = { ArrowDown: line.nextElementSibling, ArrowUp: line.previousElementSibling }[event.key];
+          if (event.key === "Enter") use();
+          else if (other) { line.tabIndex = -1; other.tabIndex = 0; other.focus(); }
+          else return;
+          event.preventDefault();
+          event.stopPropagation();
+        });
       }
-      place.replaceChildren(table);
-      const chosen = place.querySelector(".picked");
+      const lines = () => [...place.querySelectorAll("tbody tr")], focused = lines().indexOf(document.activeElement);
+      place.querySelector("tbody").replaceChildren(body);
+      // One row is reached by Tab, the others from it by the arrows.
+      const chosen = place.querySelector(".picked"), reached = lines()[focused] || chosen || lines()[0];
+      if (reached) reached.tabIndex = 0;
+      if (focused >= 0) (reached || place.querySelector("thead button")).focus();
       if (chosen) place.scrollTop = Math.max(0, chosen.offsetTop - place.clientHeight / 2);
     }
+
+    // What is asked of the columns: pairs of column and condition; what means nothing is left out.
+    function conditions() {
+      const { columns, kinds } = shape();
+      return columns.flatMap((name, at) => {
+        const text = filters[open][name], found = text ? condition(kinds[at], text) : null;
+        return found ? [[open === "operations" ? name : at, ...found]] : [];
+      });
+    }
+
     // What nobody sees is not filled.
-    new IntersectionObserver(([entry]) => { seen = entry.isIntersecting; fill(); }).observe(byId("table"));
-    function fill() {
+    new IntersectionObserver(([entry]) => { seen = entry.isIntersecting; fill(); }).observe(place);
+    async function fill() {
       if (!seen) return;
-      const mine = ++count, state = api.state(), [sorted, direction] = order[open];
-      for (const tab of tabs.children) tab.setAttribute("aria-selected", String(tab.textContent === open));
+      const mine = ++count, state = api.state(), [sorted, direction] = order[open], wanted = conditions();
+      for (const tab of tabs.children) {
+        const chosen = tab.textContent === open;
+        tab.setAttribute("aria-selected", String(chosen));
+        tab.tabIndex = chosen ? 0 : -1;
+      }
       if (open !== "operations") {
-        const { columns, rows } = api.meta.tables[open];
-        const found = state.find ? new RegExp(state.find, "i") : null;
-        const kept = rows.filter((row) => !found || row.cells.some((text) => found.test(text)));
+        const { rows } = api.meta.tables[open];
+        const found = state.find ? await findIn(state.find, rows.map((row) => row.cells.join("\n"))).catch(() => []) : rows.map(() => true);
+        if (mine !== count) return;
+        const value = (row, at, sign) => (sign === "has" ? row.cells[at] : row.keys[at]);
+        const kept = rows.filter((row, number) => found[number] && wanted.every(([at, sign, limit]) => MEETS[sign](value(row, at, sign), limit)));
         kept.sort((a, b) => direction * (a.keys[sorted] < b.keys[sorted] ? -1 : a.keys[sorted] > b.keys[sorted] ? 1 : 0));
-        byId("table-count").textContent = `${kept.length} ${open}`;
-        draw(columns, kept);
+        byId("table-count").textContent = `${kept.length === rows.length ? "" : `${kept.length} of `}${rows.length} ${open}`;
+        draw(kept);
         return;
       }
-      const [low, high] = state.brush || [state.low, state.high];
-      ask("/operations", { low, high, find: state.find, sort: sorted, descending: direction < 0 ? 1 : 0 }).then((answer) => {
+      const [low, high] = state.brush || [state.low, state.high], { picked } = state;
+      try {
+        const answer = await ask("/operations", { low, high, find: state.find, where: JSON.stringify(wanted), sort: sorted, descending: direction < 0 ? 1 : 0 });
+        // The picked one has its row in the table, wherever the order puts it.
+        const known = !picked || answer.rows.some((row) => row.row === picked.row && row.item === picked.item);
+        const extra = known ? null : await ask("/operation", { row: picked.row, item: picked.item });
         if (mine !== count) return;
-        const more = answer.total > answer.rows.length ? `, the first ${answer.rows.length} shown` : "";
+        if (extra) answer.rows.unshift({ ...extra, row: picked.row });
+        const more = answer.total > answer.rows.length ? `, the first ${answer.rows.length - (extra ? 1 : 0)} shown` : "";
         byId("table-count").textContent = `${answer.total.toLocaleString("en-US")} operations in ${state.brush ? "the selection" : "view"}${more}`;
-        draw(api.meta.columns, answer.rows, api.meta.columns);
-      }, () => {});
+        draw(answer.rows);
+      } catch (error) {
+        if (mine === count) byId("table-count").textContent = error.message;
+      }
     }
-    return fill;
+    return {
+      fill,
+      where: () => JSON.stringify(open === "operations" ? conditions() : []),
+      // For the address: the open table, its order and its filters.
+      state: () => [open, ...order[open], JSON.stringify(filters[open])],
+      restore(name, sorted, direction, text) {
+        if (!(name in order)) return;
+        open = name;
+        const known = shape().columns, key = open === "operations" ? sorted : +sorted;
+        if (open === "operations" ? known.includes(key) : known[key]) order[open] = [key, direction === "-1" ? -1 : 1];
+        try {
+          for (const [column, value] of Object.entries(JSON.parse(text))) {
+            if (known.includes(column) && typeof value === "string") filters[open][column] = value;
+          }
+        } catch (error) { /* what is no filter filters nothing */ }
+      },
+    };
   }
 
   function start(meta) {
     const source = { view: ({ low, high, pixels, rows, find }) => ask("/view", { low, high, pixels, rows: rows.join(), find }) };
-    let device = +(new URLSearchParams(location.search).get("device") || 0), fill = null, waiting = 0, late = 0;
+    let device = +(new URLSearchParams(location.search).get("device") || 0), table = null, waiting = 0, late = 0;
     const tell = (state) => {
       clearTimeout(waiting);
       waiting = setTimeout(() => {
-        write(api, device);
-        window.dash_clientside.set_props("view", { data: { low: state.low, high: state.high, range: state.range, brush: state.brush, device, theme: document.documentElement.dataset.theme } });
+        write(api, device, table.state());
+        window.dash_clientside.set_props("view", { data: { low: state.low, high: state.high, range: state.range, brush: state.brush, device } });
       }, 120);
       clearTimeout(late);
-      late = setTimeout(() => { if (fill) fill(); }, 250);
+      late = setTimeout(() => table.fill(), 250);
     };
     const api = window.gpuscope.timeline(byId("timeline"), meta, source, {
       picked: (mark) => fillDetails(api, mark),
       hovered: ({ row, item }) => ask("/item", { row, item }).then(({ title, facts, why }) => [title, ...facts.map(([name, text]) => `${name}: ${text}`), ...(why ? [why] : [])]),
     });
     window.gpuscope.page = api;
+    table = tables(api);
+    const asked = new URLSearchParams(location.search);
+    table.restore(...(asked.get("table") || "operations.start.1").split("."), asked.get("where") || "{}");
     api.listen(tell);
     window.gpuscope.connect(api, {
       csv: () => {
         const { low, high, brush, find } = api.state();
         const [from, to] = brush || [low, high];
-        location.assign(`/operations.csv?${new URLSearchParams({ low: from, high: to, find })}`);
+        location.assign(`/operations.csv?${new URLSearchParams({ low: from, high: to, find, where: table.where() })}`);
       },
       // Beyond what is loaded, the server knows what comes next of the names that are searched for.
       next: () => (api.state().find ? find(api, 1) : api.step(1)),
       previous: () => (api.state().find ? find(api, -1) : api.step(-1)),
-      link: () => { write(api, device); return navigator.clipboard.writeText(location.href); },
+      link: () => { write(api, device, table.state()); return navigator.clipboard.writeText(location.href); },
     });
-    fill = tables(api);
     read(api);
     byId("device").value = String(device);
     byId("device").addEventListener("change", (event) => { device = +event.target.value; tell(api.state()); });
@@ -220,7 +333,7 @@
       const card = event.target.closest("[data-device]");
       if (card) { device = +card.dataset.device; byId("device").value = String(device); tell(api.state()); }
     });
-    fill();
+    table.fill();
   }
 
   const waiting = setInterval(() => {

@@ -14,6 +14,8 @@
   };
   const ARROWS = { launch: "launched by", stream: "before it in its stream", event: "waited for by an event", "null-stream": "by the rule of the null stream", engine: "before it on its engine" };
 
+  const NAMELESS = { range: "NVTX on the GPU", nvtx: "NVTX" };
+
   // Units
 
   function digits(value) {
@@ -218,6 +220,42 @@
     }
   }
 
+  // An expression is searched for in a worker, which is ended where it would take for ever.
+  const PATIENCE_MS = 1000;
+  const FINDER = "onmessage = ({ data: [text, names] }) => { const wanted = new RegExp(text, 'i'); postMessage(names.map((name) => wanted.test(name))); };";
+  function findIn(text, names) {
+    if (!pattern(text)) return Promise.reject(new Error("This is no regular expression."));
+    const address = URL.createObjectURL(new Blob([FINDER], { type: "text/javascript" })), worker = new Worker(address);
+    let late = 0;
+    return new Promise((resolve, reject) => {
+      late = setTimeout(() => reject(new Error("Searching for this expression takes too long: make it simpler.")), PATIENCE_MS);
+      worker.onmessage = ({ data }) => resolve(data);
+      worker.onerror = () => reject(new Error("The browser cannot search here."));
+      worker.postMessage([text, names]);
+    }).finally(() => { clearTimeout(late); worker.terminate(); URL.revokeObjectURL(address); });
+  }
+
+  // What is known of the picked item: facts is what details.py returns.
+  function showDetails(place, facts, go) {
+    place.replaceChildren();
+    const head = element("div", "details-head", place);
+    element("h3", "", head).textContent = facts.title;
+    const close = element("button", "icon", head, { type: "button", "aria-label": "Close", "data-act": "clear" });
+    close.textContent = "×";
+    if (facts.why) element("p", "why", place).textContent = facts.why;
+    const list = element("dl", "", place);
+    for (const [name, text] of facts.facts) {
+      element("dt", "", list).textContent = name;
+      element("dd", "", list).textContent = text;
+    }
+    for (const arrow of facts.arrows) {
+      const button = element("button", arrow.decisive ? "link decisive" : "link", place, { type: "button" });
+      element("span", "where", button).textContent = ARROWS[arrow.kind] || "launches";
+      element("span", "", button).textContent = ` ${arrow.name}`;
+      button.addEventListener("click", () => go(arrow));
+    }
+  }
+
   // Operations of an engine that run at once lie beside each other: the lane of each mark, and how
   // many lanes the marks that overlap it share.
   function spread(marks) {
@@ -265,12 +303,14 @@
     };
     rows.forEach((row, number) => { if (!row.unfolded) state.folded.add(number); });
     let theme = "light", colors = {}, data = null, asked = null, next = null, shown = [], total = 0;
-    let pointer = null, drag = null, arrows = [], drawing = false, stale = true, failed = "";
+    let pointer = null, drag = null, arrows = [], drawing = false, stale = true;
+    const sought = { rows: { text: "", hits: null }, names: { text: "", hits: null } };
     const scene = document.createElement("canvas");
 
     root.replaceChildren();
     root.classList.add("tl");
     const legend = element("div", "tl-legend", root, { role: "group", "aria-label": "Classes: press to hide or show" });
+    const trouble = element("div", "tl-trouble", root, { role: "alert" });
     const top = element("div", "tl-top", root);
     element("div", "tl-corner", top).textContent = "";
     const ruler = element("canvas", "tl-ruler", top, { "aria-hidden": "true" });
@@ -293,14 +333,32 @@
 
     // Rows
 
+    // Say what did not work, until something does.
+    function fail(text) {
+      if (trouble.textContent !== text) trouble.textContent = text;
+    }
+
+    // Find an expression in the rows, or the names of a report; `then` follows once it is found.
+    function seek(what, text, names, then) {
+      const mine = sought[what];
+      if (mine.text === text) return;
+      mine.text = text;
+      if (!text) { mine.hits = null; return; }
+      findIn(text, names).then((hits) => { fail(""); return hits; }, (error) => { fail(error.message); return null; }).then((hits) => {
+        if (mine.text !== text) return;
+        mine.hits = hits;
+        then();
+      });
+    }
+
     function arrange() {
-      const wanted = pattern(state.rows);
-      const matches = (number) => !wanted || wanted.test(`${rows[number].label} ${rows[number].note}`);
+      seek("rows", state.rows, rows.map((row) => `${row.label} ${row.note}`), arrange);
+      const wanted = sought.rows.hits, matches = (number) => wanted[number];
       let y = 0, foldedAt = Infinity, path = [];
       const kept = new Set();
       for (const number of state.order) {
         path = path.filter((above) => rows[above].level < rows[number].level);
-        if (wanted && (matches(number) || path.some((above) => wanted && matches(above)))) {
+        if (wanted && (matches(number) || path.some(matches))) {
           kept.add(number);
           path.forEach((above) => kept.add(above));
         }
@@ -337,7 +395,7 @@
         const row = rows[number], folds = foldable(number);
         const made = element("div", `tl-label ${row.kind}`, labels, {
           role: "treeitem", tabindex: "-1", "data-row": number, "aria-level": row.level + 1, draggable: "true",
-          title: [row.label, row.note].filter(Boolean).join(" · "),
+          title: [row.label, row.note].filter(Boolean).join(" · "), "aria-label": [row.label || `${NAMELESS[row.kind] || row.kind}, next row`, row.note].filter(Boolean).join(", "),
           ...(folds ? { "aria-expanded": String(!state.folded.has(number)) } : {}),
         });
         made.style.cssText = `top:${y}px;height:${height}px;padding-left:${8 + 13 * row.level}px`;
@@ -482,8 +540,8 @@
       source.view(made).then((reply) => {
         data = decode(reply, (number) => rows[number].kind);
         data.made = made;
-        failed = "";
-      }, (error) => { failed = error.message || "no answer"; if (data) data.made.find = made.find; }).then(() => {
+        fail("");
+      }, (error) => { fail(error.message || "no answer"); if (data) data.made.find = made.find; }).then(() => {
         asked = null;
         draw();
         if (next) { next = false; load(); }
@@ -575,7 +633,6 @@
           painter.rects([x0 + a, 0, 1, y0 + total, x0 + b, 0, 1, y0 + total], [colors.accent]);
         }
         paintPicked(painter, x0, y0);
-        if (failed) painter.text(x0 + 12, 14, failed, colors.bad, "left", true);
       });
     }
 
@@ -635,7 +692,7 @@
 
     function paintMarks(painter, { row: { number, height }, y, found, under }, x0) {
       const { kind } = rows[number], top = y + inset(kind), tall = height - 2 * inset(kind);
-      const names = [], edges = [], wanted = source.whole ? pattern(state.find) : null;
+      const names = [], edges = [], wanted = source.whole ? sought.names.hits : null;
       found.marks.forEach(([paint, starts, lengths, , name], part) => {
         if (hiddenPaint(paint)) return;
         const list = [], pale = [];
@@ -643,7 +700,7 @@
           if (starts[i] > state.high || starts[i] + lengths[i] < state.low) continue;
           const left = Math.max(-2, xOf(starts[i])), right = Math.min(width() + 2, xOf(starts[i] + lengths[i]));
           const wide = Math.max(1, right - left);
-          const dim = wanted && paint < meta.first_set && !wanted.test(data.names[name[i]]);
+          const dim = wanted && paint < meta.first_set && !wanted[name[i]];
           const [lane, count] = found.lanes ? found.lanes[part][i] : [0, 1], high = tall / count, begin = top + lane * high;
           (dim ? pale : list).push(x0 + left, begin, wide, count > 1 ? Math.max(0.5, high - 0.5) : high);
           if (exposed(kind, paint)) under.push(x0 + left, y + height - 3, wide, 2.5);
@@ -780,6 +837,13 @@
       show(fitLow, fitHigh);
     }
 
+    // Show where an item is, unless it is seen well already.
+    function reveal(mark) {
+      if (mark.start >= state.low && mark.end <= state.high && mark.end - mark.start >= (state.high - state.low) / 400) return;
+      const size = Math.max(20 * (mark.end - mark.start), 1000);
+      show((mark.start + mark.end - size) / 2, (mark.start + mark.end + size) / 2);
+    }
+
     function pick(mark) {
       state.picked = mark;
       arrows = [];
@@ -795,7 +859,8 @@
       const numbers = state.picked ? [state.picked.row] : shown.filter(({ number }) => ["stream", "engine"].includes(rows[number].kind)).map((row) => row.number);
       for (const number of numbers) {
         const all = (data.rows[number] ? data.rows[number].marks : []).flatMap(([paint, starts, lengths, items, names]) =>
-          hiddenPaint(paint) ? [] : starts.map((start, i) => ({ row: number, item: items[i], paint, start, end: start + lengths[i], name: data.names[names[i]] })));
+          hiddenPaint(paint) ? [] : starts.map((start, i) => ({ row: number, item: items[i], paint, start, end: start + lengths[i], name: data.names[names[i]], known: names[i] })))
+          .filter((mark) => !source.whole || !sought.names.hits || sought.names.hits[mark.known]);
         all.sort((a, b) => a.start - b.start);
         const at = state.picked ? all.findIndex((mark) => mark.item === state.picked.item) : -1;
         const found = state.picked ? all[at + direction] : all.find((mark) => mark.start >= state.low);
@@ -895,10 +960,16 @@
     }
 
     const api = {
-      meta, show, zoom, move, fit, pick, step, svg, png, paint_ms: 0,
+      meta, show, reveal, zoom, move, fit, pick, step, svg, png, paint_ms: 0,
       state: () => state,
       listen: (listener) => listeners.push(listener),
-      set(values) { Object.assign(state, values); fillLegend(); arrange(); changed(); },
+      set(values) {
+        Object.assign(state, values);
+        if (source.whole && data) seek("names", state.find, data.names, draw);
+        fillLegend();
+        arrange();
+        changed();
+      },
       arrows(list) { arrows = list; draw(); },
       idle: () => !asked && !next && !drawing && suffices(),
       drawn: () => data,
@@ -1025,5 +1096,5 @@
   }
 
   document.documentElement.dataset.theme = firstTheme();
-  window.gpuscope = { timeline, connect, element, formatNs, formatAt, ARROWS };
+  window.gpuscope = { timeline, connect, element, findIn, showDetails, formatNs, formatAt };
 })();

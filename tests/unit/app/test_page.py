@@ -157,7 +157,7 @@ def test_a_lone_class_says_why_nothing_is_judged() -> None:
 
 
 def test_the_legend_of_the_partition_says_each_part(session: Session) -> None:
-    drawn = callbacks.draw_scope(session, session.fit(), "light")
+    drawn = callbacks.draw_scope(session, session.fit())
     listed = str(drawn[3])
     for part in ("idle", "d2h + h2d + kernel", "27.0 % · 22.7 ms", "repeating-linear-gradient"):
         assert part in listed
@@ -166,12 +166,10 @@ def test_the_legend_of_the_partition_says_each_part(session: Session) -> None:
 
 
 def test_a_window_in_which_nothing_ran(session: Session) -> None:
-    _, sums, partition, parts, matrix = callbacks.draw_scope(
-        session, View(10 * MS, 11 * MS), "light"
-    )
+    _, sums, partition, parts, matrix = callbacks.draw_scope(session, View(10 * MS, 11 * MS))
     assert sums == "nothing ran here in this window"
     assert partition == []
-    assert not matrix.data
+    assert matrix == []
     assert parts == []
 
 
@@ -196,6 +194,8 @@ def test_the_script_learns_the_rows_the_ranges_and_the_tables(session: Session) 
         "/item?row=5&item=0",
         "/operations?low=0&high=90000000&sort=duration&descending=1&find=copy",
         "/operations.csv?low=0&high=90000000",
+        '/operations?low=0&high=90000000&where=[["duration",">",1000],["class","has","h2d"]]',
+        "/operation?row=8&item=3",
         "/shared/timeline.js",
     ],
 )
@@ -217,6 +217,10 @@ def test_the_script_is_answered(path: str, client: Any) -> None:
         ("/view?low=0&high=10&pixels=1&rows=0&find=(", 400),
         (f"/view?low=0&high=10&pixels=1&rows=0&find={'x' * 2_000}", 400),
         ("/operations?low=0&high=10&sort=secret", 400),
+        ("/operations?low=0&high=10&where=[1]", 400),
+        ("/operations?low=0&high=10&where={", 400),
+        ('/operations?low=0&high=10&where=[["secret","<",1]]', 400),
+        (f"/operations?low=0&high=10&where=[{','.join(['[0,0,0]'] * 21)}]", 400),
         ("/item?row=9999&item=0", 404),
         ("/item?row=5&item=-3", 404),
         ("/shared/no-such", 404),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,15 @@ from gpuscope import api, samples
 from gpuscope.analysis import Options
 from gpuscope.analyzers import overlap
 from gpuscope.figures.details import details
-from gpuscope.figures.listing import COLUMNS, CSV_COLUMNS, csv_rows, listing
+from gpuscope.figures.listing import (
+    COLUMNS,
+    CSV_COLUMNS,
+    HAS,
+    Condition,
+    csv_rows,
+    listing,
+)
+from gpuscope.figures.names import PatternError
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import MOST_MARKS, Timeline, plain, spread
 from gpuscope.model.classes import CLASSES, HOST_CODES
@@ -245,7 +252,7 @@ def test_a_pattern_leaves_what_it_names() -> None:
     assert [name for *_, name, _ in marks(timeline, "stream", 0, 40, pattern="GE.m")] == ["gemm"]
     assert marks(timeline, "nvtx", 0, 40, pattern="gemm") == []
     assert len(marks(timeline, "device", 0, 40, pattern="gemm")) == 2
-    with pytest.raises(re.error):
+    with pytest.raises(PatternError):
         timeline.view(0, 40, 100, [0], pattern="(")
 
 
@@ -335,6 +342,39 @@ def test_the_table_is_sorted_and_cut_to_the_window() -> None:
     rows = [row for batch in csv_rows(timeline, 15, 31) for row in batch]
     assert rows[0] == CSV_COLUMNS
     assert [row[5:8] for row in rows[1:]] == [("a", 20, 50), ("c", 30, 32)]
+
+
+def test_the_table_is_filtered_by_its_columns() -> None:
+    trace = make_trace(
+        kernels=[(0, 10, "s7", {"name": "b"}), (20, 50, "s8", {"name": "a"})],
+        h2d=[(30, 32, "s7", {"bytes": 64, "name": "c"})],
+    )
+    timeline = Timeline([trace])
+
+    def names(*conditions: tuple[str, str, Any]) -> list[str]:
+        asked = [Condition(*each) for each in conditions]
+        assert all(each.is_one for each in asked)
+        found = listing(timeline, 0, 100, conditions=asked)
+        (_, *rows) = [row for batch in csv_rows(timeline, 0, 100, "", asked) for row in batch]
+        assert [row[5] for row in rows] == [row["name"] for row in found["rows"]]
+        assert found["total"] == len(rows)
+        return [row["name"] for row in found["rows"]]
+
+    assert names(("duration", ">", 10)) == ["a"]
+    assert names(("duration", ">=", 10)) == ["b", "a"]
+    assert names(("class", HAS, "KERN"), ("start", "<", 20)) == ["b"]
+    assert names(("stream", HAS, "7")) == ["b", "c"]
+    assert names(("size", "=", 64)) == ["c"]
+    assert names(("rate", ">", 31e9)) == ["c"]  # 64 bytes in 2 ns
+    assert names(("name", HAS, "c"), ("duration", "<=", 1)) == []
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [("secret", "<", 1), ("start", HAS, "1"), ("name", "<", 1), ("size", "<", float("nan"))],
+)
+def test_what_is_no_condition(condition: tuple[str, str, Any]) -> None:
+    assert not Condition(*condition).is_one
 
 
 @pytest.mark.parametrize("name", ["a\nb\x1b[31m", "x" * 100_000])
