@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
 import io
+import json
 import re
 import statistics
 import sys
@@ -19,6 +21,7 @@ from gpuscope.errors import (
     GpuscopeError,
     UsageError,
 )
+from gpuscope.figures.scaling import RANKS, scaling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gpuscope.benchmarks import Benchmark
+    from gpuscope.cli._ranks import Job
     from gpuscope.model.result import Judgement
     from gpuscope.recording.display import Display
     from gpuscope.recording.folder import RunFolder
@@ -53,12 +57,11 @@ class Outcome(Protocol):
 
 
 def run_series(
-    args: argparse.Namespace,
-    benchmark: Benchmark | None,
-    options: Sequence[str],
-    display: Display,
+    args: argparse.Namespace, benchmark: Benchmark | None, job: Job, display: Display
 ) -> int:
     """Run a benchmark for the times alone: once for each value, or in several fresh processes."""
+    from gpuscope.cli import _ranks
+
     if benchmark is None:
         raise UsageError("--sweep and --repeat are for benchmarks: name one.")
     if args.nsys or args.view or (args.sweep and args.repeat):
@@ -68,8 +71,9 @@ def run_series(
     if args.twin and benchmark.twin(args.twin).wrong_data:
         raise UsageError(f"{args.twin} ends without figures: there is nothing to compare.")
     if args.sweep:
-        return _sweep(args, benchmark, options, display)
-    return _repeat(args, benchmark, options, display)
+        return _sweep(args, benchmark, job, display)
+    _ranks.prepare_series(args, benchmark)
+    return _repeat(args, benchmark, job, display)
 
 
 def parse_sweep(text: str) -> tuple[str, tuple[str, ...]]:
@@ -89,21 +93,31 @@ def parse_sweep(text: str) -> tuple[str, tuple[str, ...]]:
     return name.strip("-"), values
 
 
-def _sweep(
-    args: argparse.Namespace, benchmark: Benchmark, options: Sequence[str], display: Display
-) -> int:
+def _sweep(args: argparse.Namespace, benchmark: Benchmark, job: Job, display: Display) -> int:
+    from gpuscope.cli import _ranks
     from gpuscope.recording import folder as folders
 
     option, values = parse_sweep(args.sweep)
+    over_ranks = option == RANKS and benchmark.ranks
     for value in values:  # all of them before anything is run
-        _check_value(benchmark, option, value)
+        if over_ranks:
+            _check_ranks(args, value)
+        else:
+            _check_value(benchmark, option, value)
+    _ranks.prepare_series(args, benchmark)
     folder = folders.prepare(args.out, f"{benchmark.name}-sweep", force=args.force)
     rows: list[tuple[str, Mapping[str, Any]]] = []
+    first: Path | None = None
     for value in values:
         display.say(f"{option} {value}")
-        file = folder.path / f"{re.sub(r'[^0-9A-Za-z._-]', '_', value)}.json"
-        more = [*options, f"--{option}={value}"]
-        rows.append((value, _measure(args, benchmark, more, file, display)))
+        name = re.sub(r"[^0-9A-Za-z._-]", "_", value)
+        if over_ranks:
+            ranked = argparse.Namespace(**{**vars(args), "ranks": int(value)})
+            rows.append((value, _measure(ranked, job, folder, name, display, plan=first)))
+            first = first or folder.path / f"{name}.json"  # all do what it was calibrated to
+        else:
+            more = dataclasses.replace(job, options=(*job.options, f"--{option}={value}"))
+            rows.append((value, _measure(args, more, folder, name, display)))
     _write_series(folder, "sweep", option, benchmark, rows)
     _write_plot(folder.path / "sweep.html", option, rows)
     _show_series(args, folder, "sweep", lambda: _series_table(option, rows))
@@ -111,6 +125,14 @@ def _sweep(
     if void := find_void({f"{option} {value}": result for value, result in rows}):
         raise void
     return 0
+
+
+def _check_ranks(args: argparse.Namespace, value: str) -> None:
+    """Check a value of a sweep over the number of ranks."""
+    if args.ranks is not None:
+        raise UsageError("--sweep ranks=N,N,... says how many ranks: leave --ranks out.")
+    if not value.isdecimal() or int(value) < 1:
+        raise UsageError(f"--sweep ranks={value}: {value!r} is not a number of ranks.")
 
 
 def _check_value(benchmark: Benchmark, option: str, value: str) -> None:
@@ -126,9 +148,7 @@ def _check_value(benchmark: Benchmark, option: str, value: str) -> None:
         )
 
 
-def _repeat(
-    args: argparse.Namespace, benchmark: Benchmark, options: Sequence[str], display: Display
-) -> int:
+def _repeat(args: argparse.Namespace, benchmark: Benchmark, job: Job, display: Display) -> int:
     from gpuscope.recording import folder as folders
 
     if not args.repeat.isdecimal() or int(args.repeat) < 2:
@@ -138,9 +158,9 @@ def _repeat(
     first: Path | None = None
     for number in range(1, int(args.repeat) + 1):
         display.say(f"process {number} of {args.repeat}")
-        file = folder.path / f"{number}.json"
-        rows.append((str(number), _measure(args, benchmark, options, file, display, plan=first)))
-        first = first or file  # all do what the first was calibrated to
+        name = str(number)
+        rows.append((name, _measure(args, job, folder, name, display, plan=first)))
+        first = first or folder.path / f"{name}.json"  # all do what it was calibrated to
     _write_series(folder, "repeat", "process", benchmark, rows)
     spreads = _spreads([result for _, result in rows])
     _show_series(args, folder, "repeat", lambda: _repeat_table(spreads))
@@ -158,19 +178,26 @@ def _repeat(
 
 def _measure(
     args: argparse.Namespace,
-    benchmark: Benchmark,
-    options: Sequence[str],
-    file: Path,
+    job: Job,
+    folder: RunFolder,
+    name: str,
     display: Display,
     plan: Path | None = None,
 ) -> Mapping[str, Any]:
-    """Run the benchmark in a process of its own, and return its result."""
+    """Run the benchmark in processes of its own, and return its result: NAME.json."""
+    from gpuscope.cli import _ranks
     from gpuscope.recording import launch
     from gpuscope.recording.folder import read_result
 
-    argv = launch.benchmark_argv(benchmark.name, options, file, plan)
+    assert job.benchmark is not None
+    file = folder.path / f"{name}.json"
+    if args.ranks is not None:
+        result = _ranks.time_once(args, job, folder.path / name, plan, display)
+        folder.write_json(file, json.dumps(result, indent=2))
+        return result
+    argv = launch.benchmark_argv(job.benchmark, job.options, file, plan)
     done = launch.run_untraced(argv, display=display, timeout_s=args.timeout)
-    launch.raise_if_failed(done, benchmark.name, args.timeout)
+    launch.raise_if_failed(done, job.benchmark, args.timeout)
     return read_result(file)
 
 
@@ -273,11 +300,14 @@ def _write_series(
 def series_csv(option: str, rows: Rows) -> str:
     """Return a line a run: the value, times of each pass, stages, and figures, with all digits."""
     lines = []
-    for value, result in rows:
+    scaled = scaling(rows) if option == RANKS else None
+    for at, (value, result) in enumerate(rows):
         line: dict[str, Any] = {option: value, "valid": result["valid"]}
         for name, times in result["passes"].items():
             for key in ("median_ns", "p10_ns", "p90_ns"):
                 line[f"{name}_{key}"] = times[key]
+        if scaled:
+            line["scaling"], line["efficiency"] = scaled[at]
         lines.append({**line, **result["stages"], **result["figures"]})
     keys = list(dict.fromkeys(key for line in lines for key in line))
     text = io.StringIO()

@@ -48,18 +48,29 @@ class Job:
     """The benchmark must end by catching wrong data."""
 
 
-def refuse_series(args: argparse.Namespace) -> None:
-    """Refuse many runs of many ranks.
+def prepare_series(args: argparse.Namespace, benchmark: Benchmark) -> None:
+    """See how many ranks each of several runs is to have: ``args.ranks``, None for one process.
 
     Raises
     ------
     UsageError
-        Both were asked for.
+        The options contradict each other, or this process is a rank itself.
     """
-    for option in ("all", "sweep", "repeat"):
-        if args.ranks is not None and getattr(args, option):
-            msg = f"--{option} runs on one GPU each time: leave --ranks out."
-            raise UsageError(msg)
+    if wanted(args, benchmark) and args.ranks is None:
+        msg = "--sweep and --repeat start the ranks themselves: leave mpirun out."
+        raise UsageError(msg)
+
+
+def time_once(
+    args: argparse.Namespace, job: Job, folder: Path, plan: Path | None, display: Display
+) -> Mapping[str, Any]:
+    """Run a benchmark of ranks for the times alone, into a folder of its own; return the result."""
+    from gpuscope.recording import folder as folders
+    from gpuscope.recording import ranks
+
+    launcher = ranks.find_launcher(args.launcher)
+    own = folders.prepare(folder, job.name, force=args.force, of_all_ranks=True)
+    return _Session(args, job, None, own, display, launcher, None).time(plan)
 
 
 def wanted(args: argparse.Namespace, benchmark: Benchmark | None) -> bool:
@@ -170,16 +181,13 @@ class _Session:
 
     def run(self) -> int:
         """Record, analyze, judge, print; return the exit code, or raise the failure."""
-        from gpuscope.recording.folder import read_result
-
-        words: list[Word] = []
+        words: Sequence[Word] = ()
+        if self.job.must_catch:
+            return self._caught(self._do(traced=False))
         if self.job.benchmark is not None:
             words = self._do(traced=False)
-            self.table = words[0].table if words else ()
-            if self.job.must_catch:
-                return self._caught(words)
-            _raise_failure(self.job, self.args, words)
-            self.untraced = read_result(self._folders()[0].untraced)
+            self.untraced = self._times(words)
+            self.table = words[0].table
         analyses = judgement = None
         failure: GpuscopeError | None = None
         stopped_by_user = False
@@ -196,6 +204,16 @@ class _Session:
         if failure is not None and not stopped_by_user:
             raise failure
         return code
+
+    def time(self, plan: Path | None) -> Mapping[str, Any]:
+        """Run the benchmark for the times alone; return the result."""
+        return self._times(self._do(traced=False, plan=plan))
+
+    def _times(self, words: Sequence[Word]) -> Mapping[str, Any]:
+        from gpuscope.recording.folder import read_result
+
+        _raise_failure(self.job, self.args, words)
+        return read_result(self._folders()[0].untraced)
 
     def _caught(self, words: Sequence[Word]) -> int:
         """End the run of a twin that spoils the data; return the exit code.
@@ -215,11 +233,11 @@ class _Session:
         self._report(words, None, None, 0, caught=said)
         return 0
 
-    def _do(self, *, traced: bool) -> list[Word]:
+    def _do(self, *, traced: bool, plan: Path | None = None) -> list[Word]:
         """Have all ranks do one task, and return how each ended."""
         from gpuscope.recording import ranks
 
-        task = self._task(traced)
+        task = self._task(traced, plan)
         self.tasks += 1
         if self.me is not None:
             return ranks.lead(self.me, task, self.folder.path, self.display)
@@ -233,14 +251,14 @@ class _Session:
             extra=self.job.launcher_args,
         )
 
-    def _task(self, traced: bool) -> Task:
+    def _task(self, traced: bool, plan: Path | None) -> Task:
         from gpuscope.recording import launch, ranks
 
         job, command = self.job, self.job.command
         if job.benchmark is not None:
             own = Path(ranks.RANK_FOLDER)
             result = own / ("traced.json" if traced else "untraced.json")
-            plan = own / "untraced.json" if traced else None
+            plan = own / "untraced.json" if traced else plan
             command = tuple(launch.benchmark_argv(job.benchmark, job.options, result, plan))
         trace = self.args.trace or ranks.DEFAULT_TRACE
         recorder = self.recorder

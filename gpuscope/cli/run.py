@@ -215,12 +215,12 @@ def run(args: argparse.Namespace) -> int:
 
     display = Display()
     if args.all:
-        _ranks.refuse_series(args)
+        if args.ranks is not None:
+            raise UsageError("--all runs the benchmarks for one GPU: leave --ranks out.")
         return _all(args, display)
     request = _understand(args)
-    _ranks.refuse_series(args)
     if args.sweep or args.repeat:
-        return _many.run_series(args, request.benchmark, request.options, display)
+        return _many.run_series(args, request.benchmark, _job(request), display)
     ranks_wanted = _ranks.wanted(args, request.benchmark)
     recorder = None if args.untraced else _choose_recorder(args, display)
     # Ranks that CUPTI records are runs of their own.

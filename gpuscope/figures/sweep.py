@@ -8,6 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from gpuscope.figures.palette import Theme
+from gpuscope.figures.scaling import RANKS, scaling
 from gpuscope.units import NS_PER_MS
 
 RATIO_TITLE = "kernel time / copy time"
@@ -18,15 +19,21 @@ def sweep_figure(option: str, rows: Sequence[tuple[str, Mapping[str, Any]]], the
 
     Where the results differ in the ratio of kernel to copy time, that is the x axis, and else the
     value. The y axis is the speed-up, or, of a benchmark without one, the time of each pass in ms.
+    Over ranks it is how many times the work of the first number of them is done.
     """
     figures = [result["figures"] for _, result in rows]
     ratios = [each.get("kernel_copy_ratio") for each in figures]
-    by_ratio = None not in ratios and len(set(ratios)) > 1
+    scaled = scaling(rows) if option == RANKS else None
+    by_ratio = scaled is None and None not in ratios and len(set(ratios)) > 1
     order = sorted(range(len(rows)), key=lambda at: ratios[at]) if by_ratio else range(len(rows))
     x = [ratios[at] if by_ratio else rows[at][0] for at in order]
     labels = [f"{option} {rows[at][0]}" for at in order]
     lines: dict[str, list[float | None]] = {}
-    if all(each.get("speedup") is not None for each in figures):
+    if scaled is not None:
+        title = f"updates/s, against {RANKS} {rows[0][0]}"
+        lines["measured"] = [factor for factor, _ in scaled]
+        lines["possible"] = [factor / efficiency for factor, efficiency in scaled]
+    elif all(each.get("speedup") is not None for each in figures):
         title = "speed-up"
         lines["measured"] = [figures[at]["speedup"] for at in order]
         if all(each.get("speedup_max") is not None for each in figures):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import socket
 import sys
@@ -202,6 +203,54 @@ def test_wrong_data_on_a_rank_is_an_error_unless_the_twin_is_to_show_it(
     assert "let corrupt-element pass" in capfd.readouterr().err
 
 
+def test_a_sweep_over_the_number_of_ranks(
+    in_folder: Path, benchmark: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Only what was planned takes half the time: the later runs do what the first was calibrated to.
+    assert benchmark("--sweep", "ranks=1,2,3", slowdown=0.5) == 0
+
+    out, err = capfd.readouterr()
+    assert "20.0 ms" in out
+    assert "[2] says: warming up" in err
+    for ranks in (1, 2, 3):
+        places = sorted(path.name for path in (in_folder / "r" / str(ranks)).glob("rank?"))
+        assert places == [f"rank{rank}" for rank in range(ranks)]
+    with (in_folder / "r" / "sweep.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["ranks"], row["streamed_median_ns"]) for row in rows] == [
+        ("1", "10000000"),
+        ("2", "5000000"),
+        ("3", "5000000"),
+    ]
+    assert (in_folder / "r" / "sweep.html").is_file()
+
+
+def test_a_sweep_over_an_option_with_ranks(
+    in_folder: Path, benchmark: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert benchmark("--sweep", "chunks=4,8", "--ranks=2", slowdown=0.5) == 0
+    err = capfd.readouterr().err
+    assert "[1] says: warming up --chunks=8" in err
+    content = json.loads((in_folder / "r" / "sweep.json").read_text())
+    medians = [run["result"]["passes"]["streamed"]["median_ns"] for run in content["runs"]]
+    assert medians == [10_000_000, 10_000_000]  # each is calibrated by itself
+
+
+def test_fresh_processes_of_ranks_do_the_same(
+    in_folder: Path, benchmark: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert benchmark("--repeat", "2", "--ranks=2") == 0
+    assert "medians of fresh processes" in capfd.readouterr().out
+    assert benchmark("--repeat", "2", "--ranks=2", "--force", slowdown=0.5) == 4
+
+
+def test_a_rank_that_fails_ends_the_sweep(
+    in_folder: Path, benchmark: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert benchmark("--sweep", "ranks=1,2", error="the GPU is on fire", code=1) == 1
+    assert "the GPU is on fire" in capfd.readouterr().err
+
+
 def test_a_benchmark_of_one_process_takes_no_ranks(
     in_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,14 +275,17 @@ def test_a_launcher_that_starts_nothing_is_quoted(
     ("options", "says"),
     [
         (["--launcher", "srun"], "--launcher is for --ranks N"),
-        (["--ranks", "2", "--sweep", "a=1", "streams"], "leave --ranks out"),
+        (["--ranks", "2", "--sweep", "chunks=4,8", "streams"], "leave --ranks out"),
+        (["--sweep", "ranks=1,2", "streams"], "streams has no option --ranks"),
+        (["--ranks", "2", "--sweep", "ranks=1,2", "jacobi-mpi"], "leave --ranks out"),
+        (["--sweep", "ranks=2,many", "jacobi-mpi"], "'many' is not a number of ranks"),
         (["--ranks", "2", "--all"], "leave --ranks out"),
     ],
 )
 def test_options_that_do_not_fit(
     options: list[str], says: str, in_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    command = [] if "--all" in options or "streams" in options else ["--", "true"]
+    command = ["--", "true"] if options[0] == "--launcher" else []
     assert main(["run", *options, *command]) == 2
     assert says in capfd.readouterr().err
 
