@@ -15,14 +15,10 @@ turns between them.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from gpuscope.benchmarks._harness import (
     CORRUPT,
@@ -30,39 +26,38 @@ from gpuscope.benchmarks._harness import (
     PATHS,
     STAGED_COMMANDS,
     Benchmark,
-    DirectWay,
     Expectation,
     Expected,
     ExpectedPeak,
     ExpectedPingPong,
     MessageFit,
     Pair,
-    Pass,
-    Pattern,
     Quantity,
     Result,
-    StagedWay,
     Twin,
     add_pair_arguments,
     chosen_options,
-    enable_peer_access,
-    event_for,
     fit_messages,
-    format_size,
     open_pair,
     positive_int,
-    raise_if_wrong,
     size_argument,
 )
-from gpuscope.errors import ProgramError, UsageError
-from gpuscope.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_ns, format_rate
+from gpuscope.benchmarks._harness.hops import (
+    LEAD_HOPS,
+    MATRIX_SIZE_BYTES,
+    CopyHops,
+    FlagHops,
+    Matrix,
+    pass_name,
+    time_matrix,
+)
+from gpuscope.errors import UsageError
+from gpuscope.units import NS_PER_S, NS_PER_US, format_bytes, format_ns, format_rate
 
 SIZES_BYTES = tuple(8 << doubling for doubling in range(14))
 """8 B to 64 KiB."""
 HOPS = 50
 FLAG_HOPS = 1000
-LEAD_HOPS = 10
-"""Hops before those that are timed: a GPU that waited at the gate takes its time to begin."""
 CONTEXTS_SIZE_BYTES = 8
 """Two contexts take a millisecond a hop, whatever its size."""
 FLAT_BYTES = 256
@@ -77,9 +72,6 @@ FAR_RATIO = 3.0
 SMALL_BYTES, LARGE_BYTES = 64, 64 << 10
 TENTH_RATIO = 0.1
 """The rule of thumb that 64 B take at most a tenth of the time of 64 KiB."""
-_MATRIX_SIZE_BYTES = 8
-_MATRIX_REPEATS = 20
-_FLAG_LIMIT_NS = 10 * NS_PER_S
 _SM = "sm"
 _DEFAULTS = MappingProxyType(
     {
@@ -91,37 +83,6 @@ _DEFAULTS = MappingProxyType(
         "two_contexts": False,
     }
 )
-
-_SOURCE = r"""
-// One of two kernels, each on a GPU of its own, that hand a token to and fro: hop h writes
-// token + h into the flag of the other side, which waits for it. The leader does the odd hops, and
-// writes down when the first `lead` were done, and when all. The value is the whole message, so
-// that no order among several writes is needed.
-extern "C" __global__ void gs_flags(volatile unsigned* mine, volatile unsigned* theirs,
-                                    unsigned token, unsigned hops, unsigned lead, unsigned leads,
-                                    unsigned long long limit_ns, unsigned* late,
-                                    unsigned long long* span) {
-    unsigned long long start, now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-    for (unsigned hop = leads ? 1 : 2; hop <= hops + 1; hop += 2) {
-        unsigned looked = 0;
-        while (hop > 1 && *mine != token + hop - 1) {
-            if (++looked % 65536 == 0) {
-                asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-                if (now - start > limit_ns) {
-                    *late = 1;
-                    return;
-                }
-            }
-        }
-        if (leads && (hop == lead + 1 || hop == hops + 1)) {
-            asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-            span[hop == hops + 1] = now;
-        }
-        if (hop <= hops) *theirs = token + hop;
-    }
-}
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,329 +107,6 @@ class _Options:
     def hop_count(self) -> int:
         """How many hops a pass has."""
         return self.hops or (FLAG_HOPS if self.path == _SM else HOPS)
-
-
-class _End:
-    """A buffer at one end of the way, and how it is filled, poisoned and compared."""
-
-    def __init__(self, pair: Pair, side: int, size_bytes: int) -> None:
-        import numpy as np
-
-        self._pair, self._side = pair, side
-        self.array = pair.empty(side, size_bytes // 4)
-        with pair.on(side):
-            self._wrong = pair.cp.zeros(1, np.uint64)
-            self._pattern = Pattern(pair.cp)
-        self.address: int = self.array.data.ptr
-
-    def fill(self, size_bytes: int, first: int) -> None:
-        """Write the pattern from position `first` on."""
-        with self._pair.on(self._side):
-            self._pattern.fill_device(self.array[: size_bytes // 4], first)
-
-    def poison(self, size_bytes: int) -> None:
-        """Write what no pattern equals."""
-        import numpy as np
-
-        with self._pair.on(self._side):
-            self.array[: size_bytes // 4].fill(np.nan)
-
-    def compare(self, size_bytes: int, first: int) -> None:
-        """Count what is not the pattern from position `first` on, without waiting."""
-        with self._pair.on(self._side):
-            self._pattern.count(self.array[: size_bytes // 4], first, 0, 0, self._wrong)
-
-    def wrong(self) -> int:
-        """Return how many elements were wrong so far."""
-        with self._pair.on(self._side):
-            return int(self._wrong.get()[0])
-
-
-class _SecondContext:
-    """A CUDA context beside the one that everything else uses, on the same GPU."""
-
-    def __init__(self, cp: Any, device: int) -> None:
-        self._cuda = ctypes.CDLL("libcuda.so.1")
-        driver = cp.cuda.driver
-        self._first = driver.ctxGetCurrent()
-        self._second = driver.ctxCreate(device)
-        driver.ctxSetCurrent(self._first)
-        self._driver = driver
-
-    def allocate(self, size_bytes: int) -> int:
-        """Return the address of memory that belongs to the second context."""
-        address = ctypes.c_uint64()
-        self._driver.ctxSetCurrent(self._second)
-        try:
-            self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
-        finally:
-            self._driver.ctxSetCurrent(self._first)
-        return address.value
-
-    def copy(self, target: int, source: int, size_bytes: int, stream: int, *, back: bool) -> None:
-        """Issue a copy to the second context, or `back` from it."""
-        contexts = (self._first, self._second) if back else (self._second, self._first)
-        self._call(
-            "cuMemcpyPeerAsync",
-            ctypes.c_uint64(target),
-            ctypes.c_void_p(contexts[0]),
-            ctypes.c_uint64(source),
-            ctypes.c_void_p(contexts[1]),
-            ctypes.c_size_t(size_bytes),
-            ctypes.c_void_p(stream),
-        )
-
-    def _call(self, function: str, *arguments: Any) -> None:
-        code = getattr(self._cuda, function)(*arguments)
-        if code:
-            raise ProgramError(f"CUDA failed: {function} returned {code}.")
-
-
-class _ContextEnd(_End):
-    """A buffer of the second context; what fills and compares it goes through the first."""
-
-    def __init__(self, pair: Pair, context: _SecondContext, size_bytes: int) -> None:
-        super().__init__(pair, 1, size_bytes)
-        self._context = context
-        self._scratch = self.address
-        self.address = context.allocate(size_bytes)
-
-    def _bring(self, size_bytes: int, *, back: bool) -> None:
-        places = (self._scratch, self.address) if back else (self.address, self._scratch)
-        self._pair.synchronize()
-        self._context.copy(*places, size_bytes, 0, back=back)
-        self._pair.synchronize()
-
-    def fill(self, size_bytes: int, first: int) -> None:
-        """Write the pattern from position `first` on."""
-        super().fill(size_bytes, first)
-        self._bring(size_bytes, back=False)
-
-    def poison(self, size_bytes: int) -> None:
-        """Write what no pattern equals."""
-        super().poison(size_bytes)
-        self._bring(size_bytes, back=False)
-
-    def compare(self, size_bytes: int, first: int) -> None:
-        """Count what is not the pattern from position `first` on."""
-        self._bring(size_bytes, back=True)
-        super().compare(size_bytes, first)
-
-
-class _ContextWay:
-    """Between the two contexts; `source` is the side that it begins at."""
-
-    def __init__(self, context: _SecondContext, source: int, stream: Any) -> None:
-        self._context, self._back = context, source == 1
-        self.streams = (stream,)
-
-    def copy(self, target: int, source: int, size_bytes: int) -> None:
-        """Issue a copy from address `source` to address `target`."""
-        self._context.copy(target, source, size_bytes, self.streams[0].ptr, back=self._back)
-
-
-class _Copies:
-    """Copies there and back. Each pass begins at the other side, with a pattern of its own.
-
-    What is not yet there is poisoned: a first hop that is lost leaves poison, and so does, in every
-    other pass, a direction in which nothing arrives. That no single hop in between was lost cannot
-    be seen in two buffers that hold the same: the trace counts them. Hops that do not wait for each
-    other need buffers of their own.
-    """
-
-    def __init__(self, pair: Pair, options: _Options, *, chained: bool) -> None:
-        self.pair, self.options, self.chained = pair, options, chained
-        size_bytes = options.sizes[-1]
-        context = _SecondContext(pair.cp, pair.devices[1]) if options.two_contexts else None
-        if context is not None:
-            self.ends = [_End(pair, 0, size_bytes), _ContextEnd(pair, context, size_bytes)]
-        else:
-            self.ends = [
-                _End(pair, side, size_bytes) for side in ((0, 1) if chained else (0, 1, 1, 0))
-            ]
-        stream = pair.stream(0)
-        other = stream if chained else pair.stream(0)
-        self.ways: list[Any]
-        if context is not None:
-            self.ways = [_ContextWay(context, side, stream) for side in (0, 1)]
-        elif options.path == "staged":
-            there, back = stream, pair.stream(1)
-            self.ways = [
-                StagedWay(pair, streams, size_bytes, 1)
-                for streams in ((there, back), (back, there))
-            ]
-        else:
-            self.ways = [DirectWay(pair, 0, stream), DirectWay(pair, 1, other)]
-        self.origin = 0
-        self.first = 0
-        self.size_bytes = 0
-        """Of the pass whose data is not yet compared."""
-        self.compared = 0
-        self.marks: dict[int, list[tuple[Any, Any]]] = {size: [] for size in options.sizes}
-        """Of each size, of each pass, events around the hops that are timed."""
-
-    @property
-    def streams(self) -> list[Any]:
-        """All streams that the ways use, each once."""
-        return list({stream.ptr: stream for way in self.ways for stream in way.streams}.values())
-
-    def passes(self) -> list[Pass]:
-        """Return a pass a size."""
-        return [
-            Pass(
-                _pass_name(size),
-                self.streams,
-                partial(self.hop_all, size),
-                prepare=partial(self.begin, size),
-            )
-            for size in self.options.sizes
-        ]
-
-    def begin(self, size_bytes: int) -> None:
-        """Compare what the last pass left, and write what the next begins with."""
-        self.settle()
-        self.first += size_bytes // 4
-        # Of each size every other pass: how many have gone before tells which.
-        self.origin = len(self.marks[size_bytes]) % 2 if self.chained else 0
-        self.size_bytes = size_bytes
-        for number, end in enumerate(self.ends):
-            if number % 2 == self.origin:
-                end.fill(size_bytes, self.first)
-            else:
-                end.poison(size_bytes)
-        stream = self.ways[self.origin].streams[0]
-        start, end_mark = (event_for(self.pair.cp, stream, timing=True) for _ in range(2))
-        self.marks[size_bytes].append((start, end_mark))
-        self.pair.synchronize()
-
-    def hop_all(self, size_bytes: int) -> None:
-        """Issue all hops of a pass, with marks around those that are timed."""
-        addresses = [end.address for end in self.ends]
-        stream = self.ways[self.origin].streams[0]
-        start, end = self.marks[size_bytes][-1]
-        for hop in range(LEAD_HOPS + self.options.hop_count):
-            if hop == LEAD_HOPS:
-                start.record(stream)
-            side = (self.origin + hop) % 2
-            if self.chained:
-                source, target = addresses[side], addresses[1 - side]
-            else:
-                source, target = addresses[2 * side], addresses[2 * side + 1]
-            self.ways[side].copy(target, source, size_bytes)
-        if not self.chained:  # the time is that of both directions
-            (other,) = self.ways[1].streams
-            done = event_for(self.pair.cp, other)
-            done.record(other)
-            stream.wait_event(done)
-        end.record(stream)
-
-    def hop_times_ns(self, reps: int) -> dict[str, list[float]]:
-        """Return of each pass the mean time of a hop, in each of the last repetitions, in ns.
-
-        An even number of hops after the first mark the data is on the side that it was on.
-        """
-        elapsed = self.pair.cp.cuda.get_elapsed_time
-        return {
-            _pass_name(size): [
-                NS_PER_MS * elapsed(*mark) / self.options.hop_count for mark in marks[-reps:]
-            ]
-            for size, marks in self.marks.items()
-        }
-
-    def settle(self) -> None:
-        """Compare what the last pass left, without waiting."""
-        if self.size_bytes:
-            for end in self.ends:
-                end.compare(self.size_bytes, self.first)
-            self.compared += self.size_bytes // 4 * len(self.ends)
-            self.size_bytes = 0
-
-    def check(self) -> None:
-        """Raise if any pass left wrong data."""
-        self.settle()
-        raise_if_wrong([end.wrong() for end in self.ends], self.compared, "buffer")
-
-    @property
-    def result_array(self) -> Any:
-        """What the last pass leaves."""
-        return self.ends[0].array
-
-
-class _Flags:
-    """Two kernels, one a GPU, that write a token into each other's memory in turn."""
-
-    def __init__(self, pair: Pair, options: _Options) -> None:
-        import numpy as np
-
-        cp = pair.cp
-        self.pair, self.options = pair, options
-        self.flags, self.late, self.spans = [], [], []
-        self.times_ns: list[float] = []
-        self.streams = [pair.stream(side) for side in (0, 1)]
-        self.kernel = cp.RawKernel(_SOURCE, "gs_flags")
-        self.token = 0
-        for side in (0, 1):
-            with pair.on(side):
-                self.flags.append(cp.zeros(1, np.uint32))
-                self.late.append(cp.zeros(1, np.uint32))
-                self.spans.append(cp.zeros(2, np.uint64))
-        pair.synchronize()
-        self.hop_all(0)  # loads the kernels: not behind a closed gate
-        pair.synchronize()
-
-    def note_span(self) -> None:
-        """Write down what the last pass took by its own clock, before the next begins."""
-        if self.token:
-            start, end = self.spans[0].get().tolist()
-            self.times_ns.append((end - start) / self.options.hop_count)
-
-    def hop_times_ns(self, reps: int) -> dict[str, list[float]]:
-        """Return the mean time of a hop in each of the last repetitions, in ns."""
-        self.note_span()
-        return {"flags": self.times_ns[-reps:]}
-
-    def hop_all(self, hops: int) -> None:
-        """Issue both kernels, for so many hops and those before the first that is timed."""
-        import numpy as np
-
-        for side in (0, 1):
-            arguments = (
-                self.flags[side].data.ptr,
-                self.flags[1 - side].data.ptr,
-                np.uint32(self.token),
-                np.uint32(hops),
-                np.uint32(LEAD_HOPS),
-                np.uint32(side == 0),
-                np.uint64(_FLAG_LIMIT_NS),
-                self.late[side].data.ptr,
-                self.spans[side].data.ptr,
-            )
-            with self.pair.on(side), self.streams[side]:
-                self.kernel((1,), (1,), arguments)
-        self.token += hops
-
-    def passes(self) -> list[Pass]:
-        """Return the only pass."""
-        hops = LEAD_HOPS + self.options.hop_count
-        return [Pass("flags", self.streams, partial(self.hop_all, hops), prepare=self.note_span)]
-
-    def check(self) -> None:
-        """Raise if a kernel gave up waiting, or the last hops did not leave their tokens."""
-        self.pair.synchronize()
-        if any(int(late.get()[0]) for late in self.late):
-            raise ProgramError(
-                "a GPU waited 10 s for the other's flag: are both free, and at work at once?"
-            )
-        # The last hop comes back to side 0, the one before it went to side 1.
-        wanted = (self.token, self.token - 1)
-        found = [int(flag.get()[0]) for flag in self.flags]
-        wrong = [int(one != other) for one, other in zip(found, wanted, strict=True)]
-        raise_if_wrong(wrong, len(wrong), "flag")
-
-    @property
-    def result_array(self) -> Any:
-        """What the last pass leaves."""
-        return self.flags[0]
 
 
 def _run(arguments: argparse.Namespace) -> Result:
@@ -506,11 +144,17 @@ def _refuse(options: _Options, twin: str | None) -> None:
 
 def _measure(pair: Pair, options: _Options, twin: str | None, reps: int) -> Result:
     """Measure, and put the result together."""
-    work = (
-        _Flags(pair, options)
-        if options.path == _SM
-        else _Copies(pair, options, chained=twin != "unchained")
-    )
+    work: CopyHops | FlagHops
+    if options.path == _SM:
+        work = FlagHops(pair, options.hop_count)
+    else:
+        work = CopyHops(
+            pair,
+            options.sizes,
+            options.hop_count,
+            chained=twin != "unchained",
+            two_contexts=options.two_contexts,
+        )
     measured = pair.session.measure(
         work.passes(),
         reps,
@@ -518,8 +162,12 @@ def _measure(pair: Pair, options: _Options, twin: str | None, reps: int) -> Resu
         corrupt=work.result_array if twin == CORRUPT.name else None,
     )
     hops = {name: _Hop.of(times) for name, times in work.hop_times_ns(reps).items()}
-    sizes = {} if options.path == _SM else {_pass_name(size): size for size in options.sizes}
-    matrix = _matrix(pair, options) if options.path in {"p2p", "driver"} and not pair.same else {}
+    sizes = {} if options.path == _SM else {pass_name(size): size for size in options.sizes}
+    matrix = (
+        time_matrix(pair, options.hop_count)
+        if options.path in {"p2p", "driver"} and not pair.same
+        else {}
+    )
     medians = {size: hops[name].median_ns for name, size in sizes.items()}
     fit = fit_messages(medians)
     figures = _figures(hops, medians, fit, matrix)
@@ -535,10 +183,6 @@ def _measure(pair: Pair, options: _Options, twin: str | None, reps: int) -> Resu
         lines=_lines(figures, hops, medians, fit, matrix),
         notes=_notes(pair, options, figures, hops, matrix),
     )
-
-
-def _pass_name(size_bytes: int) -> str:
-    return f"hops-{format_size(size_bytes)}"
 
 
 def _size_text(size_bytes: int) -> str:
@@ -560,55 +204,6 @@ class _Hop:
     def of(cls, times_ns: Sequence[float]) -> _Hop:
         """Take it from the mean times of a hop in each pass."""
         return cls(statistics.median(times_ns), statistics.pstdev(times_ns))
-
-
-Matrix = Mapping[tuple[str, int, int], float]
-"""Time of a copy in ns, by who issues it (push: the sender), from, and to."""
-
-
-def _matrix(pair: Pair, options: _Options) -> Matrix:
-    """Time copies of 8 B from every GPU to every other, one after the other on one stream.
-
-    They are issued by the sending GPU (push), and by the receiving one (pull).
-    """
-    cp, session = pair.cp, pair.session
-    gpus = range(cp.cuda.runtime.getDeviceCount())
-    ways = set(itertools.permutations(gpus, 2))
-    if options.path == "p2p":
-        ways = _reach(cp, pair.devices, gpus)
-    buffers, streams = {}, {}
-    for gpu in gpus:
-        with cp.cuda.Device(gpu):
-            buffers[gpu] = cp.zeros(_MATRIX_SIZE_BYTES // 4, cp.float32).data.ptr
-            streams[gpu] = cp.cuda.Stream(non_blocking=True)
-            cp.cuda.runtime.deviceSynchronize()
-    found = {}
-    for source, target in sorted(ways):
-        for method, stream in (("push", streams[source]), ("pull", streams[target])):
-
-            def issue(source: int = source, target: int = target, stream: Any = stream) -> None:
-                for _ in range(options.hop_count):
-                    cp.cuda.runtime.memcpyPeerAsync(
-                        buffers[target], target, buffers[source], source, _MATRIX_SIZE_BYTES,
-                        stream.ptr,
-                    )  # fmt: skip
-
-            times = [session.time_batch([stream], issue) for _ in range(1 + _MATRIX_REPEATS)]
-            found[method, source, target] = statistics.median(times[1:]) / options.hop_count
-    return found
-
-
-def _reach(cp: Any, enabled: Sequence[int], gpus: Sequence[int]) -> set[tuple[int, int]]:
-    """Let all GPUs reach each other where they can, but those that do; return which can."""
-    reached = set()
-    for source, target in itertools.permutations(gpus, 2):
-        mutual = [cp.cuda.runtime.deviceCanAccessPeer(*way) for way in
-                  ((source, target), (target, source))]  # fmt: skip
-        if all(mutual):
-            reached.add((source, target))
-            if not {source, target} <= set(enabled):
-                enable_peer_access(cp, source, target)
-    return reached
 
 
 def _figures(
@@ -704,7 +299,7 @@ def _matrix_lines(matrix: Matrix) -> list[str]:
     if not matrix:
         return []
     gpus = sorted({gpu for _, source, target in matrix for gpu in (source, target)})
-    lines = [f"copies of {_MATRIX_SIZE_BYTES} B back to back, from the GPU of the line"]
+    lines = [f"copies of {MATRIX_SIZE_BYTES} B back to back, from the GPU of the line"]
     for method in ("push", "pull"):
         titles = "".join(f"{f'to {gpu}':>10}" for gpu in gpus)
         lines.append(f"  {method:<8}{titles}")
