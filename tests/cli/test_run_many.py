@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from gpuscope.cli import _many, main
 from gpuscope.errors import UsageError
@@ -300,6 +301,34 @@ def test_the_plot_of_what_has_no_speedup_shows_times() -> None:
     figure = sweep_figure("size", rows, LIGHT)
     assert (figure.data[0].name, list(figure.data[0].y)) == ("one", [3, 3])
     assert figure.layout.yaxis.title.text == "time (ms)"
+
+
+def test_what_has_no_speedup_is_a_table_of_its_quantities(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def quantity(name: str, value: float) -> dict[str, Any]:
+        return {"name": name, "value": value, "unit": "ns", "limit": None, "limit_source": ""}
+
+    near, far = make_result(), make_result()
+    near["quantities"] = [quantity("hop of 8 B", 2200.0), quantity("hop of 64 B", 2300.0)]
+    far["quantities"] = [quantity("hop of a flag", 726.0), quantity("hop of 64 B", 17_000.0)]
+    far["valid"] = False
+    Console(width=120).print(_many._series_table("path", [("p2p", near), ("driver", far)]))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "quantity path p2p path driver (void)" in lines
+    assert "hop of 8 B 2.20 µs –" in lines
+    assert "hop of 64 B 2.30 µs 17.0 µs" in lines
+    assert "hop of a flag – 726 ns" in lines
+
+
+def test_the_plot_has_every_pass_of_all_runs() -> None:
+    one, other = make_result(), make_result()
+    other["passes"] = {"flags": {"median_ns": 1_000_000, "p10_ns": 1, "p90_ns": 2}}
+    figure = sweep_figure("path", [("p2p", one), ("sm", other)], LIGHT)
+    assert {line.name: list(line.y) for line in figure.data} == {
+        "one": [3, None],
+        "flags": [None, 1],
+    }
 
 
 def test_a_csv_line_has_every_key_of_all_runs() -> None:

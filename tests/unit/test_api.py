@@ -171,6 +171,41 @@ def test_a_ping_pong_that_is_not_in_the_trace_cannot_be_judged() -> None:
         assert (judgement.met, judgement.cannot_judge) == (False, True)
 
 
+@pytest.mark.parametrize(
+    ("name", "row", "found"),
+    [
+        ("p2p_latency_run", {"range": "hops-64K", "copies": 60}, "a ping-pong"),
+        ("p2p_unchained_run", {"range": "hops-64K", "copies": 60}, "not a ping-pong"),
+        ("p2p_driver_run", {"range": "hops-64", "copies": 120}, "a ping-pong"),
+        ("p2p_pingpong", {"range": "p2p 64", "copies": 60}, "a ping-pong"),
+        ("p2p", {"range": "bidir", "copies": 8}, "not a ping-pong"),
+    ],
+)
+def test_copies_of_real_programs_are_a_ping_pong_or_not(
+    name: str, row: dict[str, Any], found: str
+) -> None:
+    wanted = [{**ping_pong()["expected"][0], **row}]
+    (judged,) = api.judge({"expected": wanted}, api.analyze([samples.path(name)])).rows
+    assert judged.found == found
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "least"),
+    [("p2p_bandwidth_run", "overlapped", 0.8), ("p2p_one_stream_run", "serialized", None)],
+)
+def test_directions_and_kernels_of_the_benchmark_and_its_twin(
+    name: str, verdict: str, least: float | None
+) -> None:
+    analyses = api.analyze([samples.path(name)])
+    rows = [
+        *links(verdict, least, range="both")["expected"],
+        *expectation(range="beside", a="kernel", b="p2p", verdict=verdict, ratio_limit=1.0)[
+            "expected"
+        ],
+    ]
+    assert api.judge({"expected": rows}, analyses).met
+
+
 def test_only_pairs_of_classes_limit_a_ratio() -> None:
     for expected in (peak("concurrent", 29, 32), links("overlapped", 0.8), ping_pong()):
         assert api.ratio_limits(expected) == {}

@@ -1,6 +1,7 @@
 """The measuring loop, on a CuPy that only writes down what it is told."""
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -160,6 +161,44 @@ def test_the_result_holds_what_was_measured_and_whether_it_is_void(
     assert session.conclude(replace(measured, readings=drifting), **parts, cold=True).valid
 
 
+def test_a_second_gpu_is_watched_and_its_faults_are_its_own(
+    cupy: Any, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "describe", lambda *_: {"gpu": "a GPU"})
+    monkeypatch.setattr(gpu, "describe_links", lambda ids: [f"link of {len(ids)}"])
+    cupy.cuda.runtime.deviceGetPCIBusId = lambda device: f"0000:ff:0{device}.0"
+    session.watch(1)
+    measured = session.measure([make_pass(cupy, "a")], 1, check=lambda: None)
+    assert len(measured.beside) == 1
+    steady = Readings((Sample(1980, 0, 1.0, 5, 16),), 0)
+    drifting = Readings((Sample(1980, 0, 1.0, 5, 16), Sample(1500, 0, 1.0, 5, 16)), 0)
+    parts: Any = {"stages": {}, "figures": {}, "quantities": [], "expected": [], "title": "x"}
+    found = session.conclude(
+        replace(measured, readings=steady, beside=[drifting]), twin=None, options={}, **parts
+    )
+    assert found.valid is False
+    assert found.notes[0].startswith("GPU 0000:ff:01.0: the SM clock drifted")
+    assert found.machine["gpus"][1] == "0000:ff:01.0"
+    assert found.machine["links"] == ["link of 2"]
+    assert found.table.splitlines()[0] == "streams, on 2 × a GPU: x"
+
+
+def test_an_event_is_made_on_the_gpu_of_its_stream(cupy: Any) -> None:
+    current: list[int | None] = []
+
+    def device(number: int | None) -> Any:
+        current.append(number)
+        return nullcontext()
+
+    cupy.cuda.Device = device
+    stream = cupy.cuda.Stream(non_blocking=True)
+    stream.device_id = 3
+    gpu.event_for(cupy, stream)
+    stream.device_id = -1  # the null stream, of whichever is current
+    gpu.event_for(cupy, stream)
+    assert current == [3, None]
+
+
 def test_wrong_data_ends_the_measurement_before_it_is_recorded(cupy: Any, session: Session) -> None:
     def check() -> None:
         raise ProgramError("wrong data")
@@ -167,6 +206,19 @@ def test_wrong_data_ends_the_measurement_before_it_is_recorded(cupy: Any, sessio
     with pytest.raises(ProgramError):
         session.measure([make_pass(cupy, "a")], 1, check=check)
     assert "profilerStart" not in cupy.log
+
+
+def test_a_batch_is_timed_from_the_gate_to_its_end(cupy: Any, session: Session) -> None:
+    stream = cupy.cuda.Stream(non_blocking=True)
+    closed: list[bool] = []
+    state, gate = session.gate._state, session.gate
+
+    def issue() -> None:
+        closed.append(state[0] != gate._ticket)
+
+    assert session.time_batch([stream], issue) == 2_000_000
+    assert session.time_batch([stream], issue, waits=True) == 2_000_000
+    assert closed == [True, False]
 
 
 def test_operations_are_timed_one_by_one(cupy: Any, session: Session) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuscope.benchmarks._harness.links import Link, link_between
+from gpuscope.benchmarks._harness.links import Link, describe_links, link_between
 
 A, B, C = "0000:18:00.0", "0000:2A:00.0", "0000:3a:00.0"
 GPU, SWITCH, UNKNOWN = 0, 2, 0xFF
@@ -133,6 +133,16 @@ def test_what_nvml_does_not_say_is_not_recorded(
 
 def test_without_nvml_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(monkeypatch, None) == Link(None)
+
+
+def test_the_links_of_several_gpus_are_those_of_every_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = {gpu: [(SWITCH, None, 6)] * 18 for gpu in (A, B)}
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(ends, status=0, architecture=9))
+    assert describe_links([A, B]) == [
+        {"a": 0, "b": 1, "kind": "NVLink", "count": 18, "limit_bytes_per_s": 450e9}
+    ]
+    places = [(row["a"], row["b"]) for row in describe_links([A, A, A])]
+    assert places == [(0, 1), (0, 2), (1, 2)]
 
 
 def test_a_gpu_and_itself() -> None:

@@ -140,6 +140,19 @@ def test_a_kernel_is_issued_beside_each_copy_out_of_the_first_gpu(cupy: Any) -> 
     assert cupy.log[2:6] == ["copy from 0", "kernel"] * 2
 
 
+def test_the_kernel_is_to_last_as_long_as_a_copy_among_others(cupy: Any) -> None:
+    work = make_work(cupy)
+    times = iter([9000, 5000])  # the first pass is cold
+
+    def time_batch(streams: Any, issue: Any, *, waits: bool) -> int:
+        issue()
+        return next(times)
+
+    work.pair.session = SimpleNamespace(time_batch=time_batch)  # type: ignore[assignment]
+    assert work.copy_ns() == 2500
+    assert cupy.log == ["copy from 0"] * 4
+
+
 def test_the_driver_may_stage_large_copies_while_they_are_issued(cupy: Any) -> None:
     # With peer access off, issuing a large copy waits for the GPU: behind a closed gate for ever.
     for path, waits in (("p2p", False), ("driver", True), ("staged", False)):
