@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope import api
+from gpuscope.analysis import Options
 from gpuscope.model.trace import Trace
 from gpuscope.readers import open_trace
 
@@ -91,3 +93,24 @@ def test_a_block_of_a_program_that_uses_cuda_already(tmp_path: Path) -> None:
         assert ranges_of(trace) == {("plain", None), ("named", "train")}
         assert trace.devices[0].copy_engines is not None
         assert {stream.kind for stream in trace.streams} == {"non-blocking"}
+
+
+@pytest.mark.parametrize("limit_bytes", [4 << 20, 64 << 20])
+def test_what_finds_no_space_is_counted_and_said(tmp_path: Path, limit_bytes: int) -> None:
+    (tmp_path / "many.py").write_text(
+        f"import gpuscope\n{WORK}"
+        "stream.use()\n"
+        "kernel = cupy.RawKernel('extern \"C\" __global__ void tiny(float* x) {}', 'tiny')\n"
+        f"with gpuscope.record('many.sqlite', limit_bytes={limit_bytes}):\n"
+        "    for _ in range(30_000):\n"
+        "        kernel((1,), (32,), (x,))\n"
+    )
+    done = run(tmp_path, "many.py")
+
+    trace = open_trace(tmp_path / "many.sqlite")
+    assert trace.operations is not None
+    is_small = limit_bytes == 4 << 20
+    assert ("records found no buffer and are lost" in done.stderr) == is_small
+    assert (len(trace.operations) == 30_000) == (not is_small)
+    found = {finding.id for finding in api.analyze_trace(trace, Options()).findings}
+    assert ("lost-records" in found) == is_small

@@ -50,10 +50,10 @@ class Readings:
         if clocks and relative_spread(clocks) > MAX_CLOCK_DRIFT:
             reasons.append(
                 f"the SM clock drifted from {max(clocks)} to {min(clocks)} MHz, over "
-                f"{MAX_CLOCK_DRIFT:.0%}: void; let the GPU cool or lock its clocks"
+                f"{MAX_CLOCK_DRIFT:.0%}: let the GPU cool, or lock its clocks"
             )
         if self.ecc_errors:
-            reasons.append(f"{self.ecc_errors} uncorrected memory errors meanwhile: void")
+            reasons.append(f"{self.ecc_errors} uncorrected memory errors meanwhile")
         return reasons
 
     def notes(self) -> list[str]:
