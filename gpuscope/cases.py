@@ -109,6 +109,12 @@ CALL_KINDS: Mapping[str, re.Pattern[str]] = {
 """Kinds of API calls by name, without version and stream suffixes; the first that fits."""
 
 
+def code_loads(api: ApiCalls, strings: Sequence[str]) -> Int64:
+    """Return the calls that load finished code: rows of `api`."""
+    names = [i for i, text in enumerate(strings) if CODE_LOADS.fullmatch(call_name(text))]
+    return np.flatnonzero(np.isin(api.name, names)) if names else np.empty(0, np.int64)
+
+
 @dataclass(frozen=True)
 class Calls:
     """Calls of one thread, sorted by start: arrays alike in shape."""
@@ -500,8 +506,7 @@ class Case:
     @cached_property
     def code_loads(self) -> Int64:
         """Calls that load finished code: rows of Trace.api."""
-        names = [i for i, t in enumerate(self.trace.strings) if CODE_LOADS.fullmatch(call_name(t))]
-        return np.flatnonzero(np.isin(self.api.name, names)) if names else np.empty(0, np.int64)
+        return code_loads(self.api, self.trace.strings)
 
     def compiling(self, windows: Windows) -> Bool:
         """Return which windows are long, and hold a load of code by the thread that ends them."""

