@@ -12,6 +12,7 @@ from gpuscope.analyzers import (
     issue_order,
     jit_autotune,
     overlap_with_slowdown,
+    ranges,
     slow_link,
     timing_events,
 )
@@ -214,6 +215,33 @@ def test_code_compiled_in_the_loop() -> None:
 )
 def test_a_busy_host_or_a_short_load_is_no_compilation(call: str, ns: int) -> None:
     assert findings(compiling(call, ns), *SCHEDULE) == []
+
+
+def verdicts(compiled: int, instances: int, call: str = "cuModuleLoadData") -> tuple[str, str]:
+    """Return the verdict on copies and kernels, where the first instances compile in between."""
+    program = Program()
+    for number in range(instances):
+        with program.range("loop"):
+            program.copy("h2d", 1, MS)
+            if number < compiled:
+                program.wait()
+                program.host(10 * MS)
+                program.call(call, 50_000)
+            program.kernel(2, MS)
+            program.wait()
+    (found,) = run_all(program.trace(), [ranges.ANALYZER], Options()).ranges
+    (pair,) = found.scope.pairs
+    return pair.verdict, pair.reason
+
+
+def test_instances_that_compile_code_do_not_count_where_others_do() -> None:
+    verdict, reason = verdicts(compiled=1, instances=5)
+    assert verdict == "overlapped"
+    assert reason.endswith("; 1 of 5 instances compile code and do not count")
+
+    assert verdicts(1, 5, call="cudaGetDevice")[0] != "overlapped"  # a host that is just busy
+    assert verdicts(compiled=5, instances=5)[0] == "serialized"  # there is nothing else to judge
+    assert verdicts(compiled=0, instances=5)[1].endswith("of h2d runs under kernel")
 
 
 # slow-link
