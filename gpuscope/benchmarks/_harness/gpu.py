@@ -42,17 +42,17 @@ MAX_PENDING = 1000
 INSTALL_HINT = "`pip install 'gpuscope[cuda13]'` (or cuda12) brings it"
 
 _GATE_SOURCE = r"""
-// Holds its stream back until the host writes `ticket` to state[0]; gives up after limit_ns and
-// says so in state[1]. The memory is the host's, pinned.
-extern "C" __global__ void gs_gate(volatile unsigned* state, unsigned ticket,
-                                   unsigned long long limit_ns) {
+// Holds its stream back until the host writes `ticket` to *flag; gives up after limit_ns and says
+// so in *given_up. The memory is the host's, pinned.
+extern "C" __global__ void gs_gate(volatile unsigned* flag, volatile unsigned* given_up,
+                                   unsigned ticket, unsigned long long limit_ns) {
     unsigned long long start, now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
     do {
-        if (state[0] == ticket) return;
+        if (*flag == ticket) return;
         asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     } while (now - start < limit_ns);
-    state[1] = ticket;
+    *given_up = ticket;
 }
 """
 
@@ -108,14 +108,20 @@ def event_for(cp: Any, stream: Any, *, timing: bool = False) -> Any:
 class StartGate:
     """Holds streams back, of this GPU and others, until everything behind it has been issued."""
 
-    def __init__(self, cp: Any) -> None:
+    def __init__(self, cp: Any, flag: Any = None, *, opens: bool = True) -> None:
+        """Make it. `flag` is an array of one uint32 that it watches, by default one of its own.
+
+        Several processes may watch one; then only one of them `opens` it.
+        """
         import numpy as np
 
         self._cp = cp
+        self._opens = opens
         self._stream = cp.cuda.Stream(non_blocking=True)
         self._memory = cp.cuda.alloc_pinned_memory(8)
         self._state = np.frombuffer(self._memory, np.uint32, 2)
         self._state[:] = 0
+        self._flag = self._state[:1] if flag is None else flag
         self._ticket = 0
         self._kernel = cp.RawKernel(_GATE_SOURCE, "gs_gate")
         self.started = cp.cuda.Event()
@@ -130,7 +136,8 @@ class StartGate:
         self._ticket += 1
         with self._stream:
             arguments = (
-                self._state.ctypes.data,
+                self._flag.ctypes.data,
+                self._state[1:].ctypes.data,
                 np.uint32(self._ticket),
                 np.uint64(GATE_LIMIT_NS),
             )
@@ -141,22 +148,29 @@ class StartGate:
 
     def open(self) -> None:
         """Let the streams go; opening an open gate does nothing."""
-        self._state[0] = self._ticket
+        if self._opens:
+            self._flag[0] = self._ticket
 
-    def finish(self, streams: Sequence[Any]) -> int:
+    def finish(
+        self, streams: Sequence[Any], before_opening: Callable[[], None] | None = None
+    ) -> int:
         """Open the gate, wait until all `streams` are done; return the ns from start to end.
+
+        The end is recorded before the gate opens: a host that is held up in between adds nothing.
 
         Raises
         ------
         ProgramError
             The gate gave up before it was opened, so the time means nothing.
         """
-        self.open()
         for stream in streams:
             event = event_for(self._cp, stream)
             event.record(stream)
             self._stream.wait_event(event)
         self._ended.record(self._stream)
+        if before_opening is not None:
+            before_opening()
+        self.open()
         self._ended.synchronize()
         if self._state[1] == self._ticket:
             raise ProgramError(
@@ -242,6 +256,10 @@ class Team:
         """Return at each place the largest value of all."""
         return [max(column) for column in zip(*self.gather(values), strict=True)]
 
+    def gate(self, cp: Any, own: StartGate) -> StartGate:
+        """Return the gate that all start a pass by: this process's `own`, if it is alone."""
+        return own
+
     def describe(self) -> dict[str, Any]:
         """Return what the machine's description has of them."""
         return {}
@@ -263,6 +281,7 @@ class Session:
         # Only now the first context is made, by the processors it was bound to.
         cp.cuda.runtime.setDevice(device)
         self.gate = StartGate(cp)
+        self.joint_gate = team.gate(cp, self.gate)
 
     @property
     def copy_engines(self) -> int:
@@ -504,21 +523,20 @@ class Session:
         """Run one pass under its range; return its time and that of issuing it, in ns."""
         if item.prepare is not None:
             item.prepare()
-        self.gate.hold(item.streams)
+        self.joint_gate.hold(item.streams)
         try:
             if item.waits:
                 self.team.barrier()
             with label:
                 if item.waits:
-                    self.gate.open()
+                    self.joint_gate.open()
                 begin_ns = time.perf_counter_ns()
                 item.issue()
                 issue_ns = time.perf_counter_ns() - begin_ns
-                if not item.waits:
-                    self.team.barrier()  # the gates of all ranks open together
-                return self.gate.finish(item.streams), issue_ns
+                together = None if item.waits else self.team.barrier
+                return self.joint_gate.finish(item.streams, together), issue_ns
         finally:
-            self.gate.open()
+            self.joint_gate.open()
 
 
 @contextmanager

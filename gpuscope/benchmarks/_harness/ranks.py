@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 from gpuscope.benchmarks._harness.gpu import (
     Session,
+    StartGate,
     Team,
     import_cupy,
     open_session,
@@ -24,6 +25,9 @@ from gpuscope.benchmarks._harness.gpu import (
 from gpuscope.errors import MissingError, ProgramError, UsageError
 
 _T = TypeVar("_T")
+_PAGE = 4096
+_PORTABLE = 1
+"""cudaHostRegisterPortable."""
 
 
 class Ranks(Team):
@@ -39,9 +43,9 @@ class Ranks(Team):
         self.comm = comm
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
-        here = comm.Split_type(mpi.COMM_TYPE_SHARED)
-        self.local_rank: int = here.Get_rank()
-        self.local_size: int = here.Get_size()
+        self._here = comm.Split_type(mpi.COMM_TYPE_SHARED)
+        self.local_rank: int = self._here.Get_rank()
+        self.local_size: int = self._here.Get_size()
 
     def barrier(self) -> None:
         """Wait until all ranks are here."""
@@ -76,6 +80,27 @@ class Ranks(Team):
         comm = self.comm if comm is None else comm
         identity = comm.bcast(nccl.get_unique_id() if comm.Get_rank() == 0 else None)
         return nccl.NcclCommunicator(comm.Get_size(), identity, comm.Get_rank())
+
+    def gate(self, cp: Any, own: StartGate) -> StartGate:
+        """Return a gate that opens on all GPUs of this host at once, if CUDA can see its flag.
+
+        With gates of their own, ranks start a pass apart by as much as one of their threads is
+        held up between the barrier and the opening: now and then by milliseconds.
+        """
+        import numpy as np
+
+        leads = self.local_rank == 0
+        self._window = self.mpi.Win.Allocate_shared(_PAGE if leads else 0, 1, comm=self._here)
+        memory, _ = self._window.Shared_query(0)
+        flag = np.frombuffer(memory, np.uint32, 1)
+        if leads:
+            flag[0] = 0
+        try:
+            cp.cuda.runtime.hostRegister(flag.ctypes.data, _PAGE, _PORTABLE)
+            visible = True
+        except cp.cuda.runtime.CUDARuntimeError:
+            visible = False
+        return StartGate(cp, flag, opens=leads) if self.every(visible) else own
 
     def describe(self) -> dict[str, Any]:
         """Return the ranks, their hosts and GPUs, and the MPI."""

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from gpuscope.benchmarks._harness import gpu
-from gpuscope.benchmarks._harness.gpu import Pass, Session, Team, refuse_blocking_launches
+from gpuscope.benchmarks._harness.gpu import (
+    Pass,
+    Session,
+    StartGate,
+    Team,
+    refuse_blocking_launches,
+)
 from gpuscope.benchmarks._harness.machine import Readings, Sample
 from gpuscope.benchmarks._harness.result import Quantity
 from gpuscope.errors import MissingError, ProgramError, UsageError
@@ -90,6 +96,29 @@ def test_the_gate_opens_first_where_issuing_waits(cupy: Any, session: Session) -
     watched = Pass("a", item.streams, lambda: closed.append(state[0] != session.gate._ticket), True)
     session.measure([watched], 1, check=lambda: None, warm=False)
     assert closed == [False]
+
+
+def test_the_end_is_recorded_before_the_gate_opens(cupy: Any) -> None:
+    flag = np.zeros(1, np.uint32)
+    gate, stream = StartGate(cupy, flag), cupy.cuda.Stream(non_blocking=True)
+    gate.hold([stream])
+    cupy.log.clear()
+    gate.finish([stream], lambda: cupy.log.append(f"opened: {flag[0] == gate._ticket}"))
+    assert cupy.log[0].endswith(f" in {stream.name}")
+    assert cupy.log[-2:] == ["opened: False", f"host waits for {gate._ended.name}"]
+    assert cupy.log[-3].startswith(f"{gate._ended.name} in ")
+    assert flag[0] == gate._ticket
+
+
+def test_a_gate_that_another_process_opens_is_left_to_it(cupy: Any) -> None:
+    flag = np.zeros(1, np.uint32)
+    watching, opening = StartGate(cupy, flag, opens=False), StartGate(cupy, flag)
+    for gate in (watching, opening):
+        gate.hold([])
+    watching.open()
+    assert flag[0] == 1  # the opening one's first, when it was made
+    opening.open()
+    assert flag[0] == 2
 
 
 def test_a_gate_that_gave_up_gives_no_time(cupy: Any, session: Session) -> None:
@@ -223,7 +252,7 @@ def test_a_batch_is_timed_from_the_gate_to_its_end(cupy: Any, session: Session) 
 
 def test_operations_are_timed_one_by_one(cupy: Any, session: Session) -> None:
     times = iter([1.0, 3.0, 4.0])
-    session.gate.finish = lambda streams: 0  # type: ignore[method-assign]
+    session.gate.finish = lambda streams, before_opening=None: 0  # type: ignore[method-assign]
     cupy.cuda.get_elapsed_time = lambda start, end: next(times)
     (spans,) = session.time_operations([(cupy.cuda.Stream(non_blocking=True), [lambda: None] * 2)])
     assert spans == [(1_000_000, 3_000_000), (3_000_000, 4_000_000)]
