@@ -36,7 +36,7 @@ from gpuscope.model.result import (
     RangeResult,
     Scope,
 )
-from gpuscope.model.trace import Trace
+from gpuscope.model.trace import RUN_TRACES, Trace
 from gpuscope.progress import Progress, silent
 from gpuscope.readers import cache, results, settings
 from gpuscope.readers import open_trace as read_export
@@ -44,8 +44,6 @@ from gpuscope.recording import history
 from gpuscope.units import NS_PER_S, format_ratio
 
 REPORT_SUFFIX = ".nsys-rep"
-RUN_TRACES = ("trace.sqlite", "trace.nsys-rep")
-"""What a run folder's trace is called, best first."""
 RUN_RESULT = "traced.json"
 """The benchmark's own result of the traced run, in a run folder."""
 
@@ -93,12 +91,6 @@ def of_ranks(paths: Sequence[Path]) -> list[Path]:
     runs = [history.find_run(path) for path in paths]
     found = [(path, ranks.rank_folders(path) if path.is_dir() else []) for path in runs]
     return [each for path, inside in found for each in inside or [path]]
-
-
-def shown_name(path: Path) -> str:
-    """Return what people call a trace: the run folder that it lies in, else its file's name."""
-    in_run = path.name in RUN_TRACES and path.parent.name
-    return path.parent.name if in_run else path.name
 
 
 def open_trace(

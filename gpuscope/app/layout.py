@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from dash import dcc, html
@@ -12,7 +11,7 @@ from gpuscope.app.state import WHOLE, Session
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import plain
 from gpuscope.model.result import Finding, PairFigures, Part, RangeResult, Scope
-from gpuscope.model.trace import RECORDERS
+from gpuscope.model.trace import RECORDERS, shown_title
 from gpuscope.report.rows import abstentions
 from gpuscope.units import NS_PER_MS, NS_PER_US, format_ns, format_ratio
 
@@ -100,7 +99,7 @@ def header(session: Session) -> Any:
         plain(", ".join(recorders), 80),
     ]
     paths = [trace.path for trace in session.traces]
-    title = " + ".join(plain(Path(path).name, 60) for path in paths)
+    title = plain(shown_title(session.traces), 120)
     return html.Header(
         [
             html.Div(
@@ -278,7 +277,7 @@ def timeline_panel(session: Session, items: Sequence[tuple[str, str]]) -> Any:
     several = len(session.traces) > 1
     options = [html.Option("whole trace", value=str(WHOLE))]
     for number, shown in enumerate(session.ranges_shown):
-        trace = f" · {plain(Path(session.traces[shown.trace].path).name, 30)}" if several else ""
+        trace = f" · {plain(session.timeline.names[shown.trace], 30)}" if several else ""
         options.append(html.Option(f"{plain(shown.name, 80)}{trace}", value=str(number)))
     return html.Section(
         [

@@ -22,6 +22,7 @@ from gpuscope.figures.overlap import Together
 from gpuscope.figures.palette import style_sheet
 from gpuscope.figures.timeline import ASSETS, plain
 from gpuscope.model.result import Scope
+from gpuscope.model.trace import shown_title
 from gpuscope.story import TOLD, TOLD_COST
 
 MAX_BYTES = 5_000_000
@@ -99,7 +100,7 @@ def _document(session: Session, budget: float) -> str:
     data = json.dumps(kept, separators=(",", ":")).replace("<", "\\u003c")
     scripts = [(ASSETS / name).read_text("utf-8") for name in ("timeline.js", "report.js")]
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
-    title = html.escape(" + ".join(plain(trace.path, 60) for trace in session.traces))
+    title = html.escape(plain(shown_title(session.traces), 120))
     style = style_sheet() + (ASSETS / "style.css").read_text("utf-8")
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -22,6 +22,7 @@ from gpuscope.app import callbacks, data, layout
 from gpuscope.app.state import Session
 from gpuscope.errors import UsageError
 from gpuscope.figures.timeline import plain
+from gpuscope.model.trace import shown_title
 from gpuscope.progress import Progress
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def make_app(session: Session, host: str = "127.0.0.1") -> Dash:
     It refuses requests for other hosts, and tells the browser to load and run nothing but the
     page's own files: no scripts from elsewhere or inside the page, no eval, no frame around it.
     """
-    name = plain(Path(session.traces[0].path).name, 60).translate(_NO_MARKUP)
+    name = plain(shown_title(session.traces), 60).translate(_NO_MARKUP)
     app = Dash(
         "gpuscope",
         assets_folder=str(Path(__file__).parent / "assets"),

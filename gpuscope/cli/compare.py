@@ -130,6 +130,7 @@ def _view(args: argparse.Namespace, compared: Sequence[Comparison]) -> None:
     from gpuscope.app import state
     from gpuscope.app.server import serve
     from gpuscope.figures.compare import align, labelled
+    from gpuscope.model.trace import shown_name
 
     sides = [
         (side, Path(paths[0]))
@@ -140,7 +141,7 @@ def _view(args: argparse.Namespace, compared: Sequence[Comparison]) -> None:
 
     def load(progress: Progress) -> state.Session:
         traces = [
-            labelled(api.open_trace(path, progress=progress), side, api.shown_name(path))
+            labelled(api.open_trace(path, progress=progress), side, shown_name(path))
             for side, path in sides
         ]
         return state.Session(traces, progress=progress, alignment=align(traces, at))

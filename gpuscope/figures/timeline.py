@@ -29,7 +29,7 @@ from gpuscope.intervals import coverage, gaps, union, union_sorted
 from gpuscope.intervals import depth as depth_of
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES, HOST_CODES, base_name
 from gpuscope.model.tables import IS_ENGINE, Operations
-from gpuscope.model.trace import Trace
+from gpuscope.model.trace import Trace, shown_names
 from gpuscope.progress import Progress, silent
 from gpuscope.scopes import ProjectedRanges, nesting, project_ranges
 from gpuscope.units import format_ns, printable
@@ -201,6 +201,9 @@ class Timeline:
             )
             for trace, shift in zip(traces, self.alignment.shifts_ns, strict=True)
         ]
+        own = alignment is None  # the traces of different runs are called as they are named
+        self.names = shown_names(traces) if own else [trace.path for trace in traces]
+        """What tells the traces from each other."""
         self.rows: list[Row] = []
         self.sets: list[tuple[str, ...]] = []
         """The sets of classes that ran together, painted with numbers from len(PAINTS) on."""
@@ -244,14 +247,18 @@ class Timeline:
             key=lambda index: (trace.devices[index].process, trace.devices[index].number),
         )
         threads = self._threads(number)
-        if len(self.placed) > 1:
-            self._add(Row(plain(Path(trace.path).name, 60), "group", 0, number))
-        base = int(len(self.placed) > 1)
         processes = dict.fromkeys(trace.devices[index].process for index in used)
+        name = plain(self.names[number], 60) if len(self.placed) > 1 else ""
+        base = int(bool(name) and len(processes) != 1)
+        if base:
+            self._add(Row(name, "group", 0, number))
         for process in processes:
             level = base
-            if len(processes) > 1 or base:
-                self._add(Row(self._process_label(placed, process), "group", base, number))
+            if len(processes) > 1 or name:
+                label = self._process_label(placed, process)
+                if name and not base and not label.startswith(name):
+                    label = f"{name} · {label}"
+                self._add(Row(label, "group", base, number))
                 level += 1
             for device in used:
                 if trace.devices[device].process == process:
@@ -523,7 +530,7 @@ class Timeline:
                 f" · rank {process.rank}" if process.rank is not None else f" · pid {process.pid}"
             )
         if len(self.placed) > 1:
-            name += f" · {plain(Path(trace.path).name, 30)}"
+            name += f" · {plain(self.names[number], 30)}"
         return name
 
     def range_window(self, number: int, name: str) -> tuple[int, int] | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from gpuscope.model.tables import (
     SyncRecords,
 )
 
+RUN_TRACES = ("trace.sqlite", "trace.nsys-rep")
+"""What a run folder's trace is called, best first."""
 NULL_STREAM = "null"
 BLOCKING = "blocking"
 NON_BLOCKING = "non-blocking"
@@ -193,3 +196,28 @@ class Trace:
         if self.operations is None or not len(self.operations):
             return 0
         return int(self.operations.start_ns[0])
+
+
+def shown_name(path: Path) -> str:
+    """Return what people call a trace: the run folder that it lies in, else its file's name."""
+    in_run = path.name in RUN_TRACES and path.parent.name
+    return path.parent.name if in_run else path.name
+
+
+def shown_names(traces: Sequence[Trace]) -> list[str]:
+    """Return what tells traces from each other: their MPI ranks, else their names."""
+    ranks = [{process.rank for process in trace.processes} for trace in traces]
+    known = [rank for each in ranks if len(each) == 1 for rank in each if rank is not None]
+    if len(traces) > 1 and len(set(known)) == len(traces):
+        return [f"rank {rank}" for rank in known]
+    return [shown_name(Path(trace.path)) for trace in traces]
+
+
+def shown_title(traces: Sequence[Trace]) -> str:
+    """Return what people call the traces of one page: the run whose ranks they are, or each."""
+    paths = [Path(trace.path) for trace in traces]
+    folders = {path.parent.parent for path in paths if path.name in RUN_TRACES}
+    of_ranks = len(traces) > 1 and all(path.parent.name.startswith("rank") for path in paths)
+    if of_ranks and len(folders) == 1:
+        return f"{min(folders).name}: {len(traces)} ranks"
+    return " + ".join(map(shown_name, paths))

@@ -3,7 +3,7 @@
 (function () {
   "use strict";
 
-  const GUTTER = 196, RULER = 26;
+  const GUTTER = 228, RULER = 26;
   const HEIGHT = { group: 22, device: 34, idle: 16, range: 20, stream: 26, engine: 24, thread: 22, nvtx: 20, mpi: 20 };
   const MIN_WIDTH_NS = 20, CHARACTER = 6.3, FONT = "11px system-ui, 'DejaVu Sans', sans-serif";
   const EXPOSED = ["h2d", "d2h", "p2p", "comm", "uvm"], COMPUTE = ["kernel", "fused"];

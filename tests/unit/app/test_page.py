@@ -111,7 +111,7 @@ def test_several_traces_have_cards_rows_and_devices_of_their_own() -> None:
     session = Session([api.open_trace(samples.path(f"jacobi_nccl_r{rank}")) for rank in (0, 1)])
     assert [number for number, _, _ in session.devices] == [0, 1]
     text = str(layout.page(session))
-    for name in ("jacobi_nccl_r0.sqlite + jacobi_nccl_r1.sqlite", " · jacobi_nccl_r1.sqlite"):
+    for name in ("jacobi_nccl_r0.sqlite + jacobi_nccl_r1.sqlite", " · rank 1"):
         assert name in text
     for at in (0, 1):
         _, scope = session.scope_of(View(0, session.timeline.end_ns // 2, device_number=at))

@@ -1,0 +1,39 @@
+"""What traces are called on the page: by rank, by run folder, by file."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from gpuscope.model.trace import Trace, shown_name, shown_names, shown_title
+from tests.make_trace import make_trace
+
+
+def named(path: str, rank: int | None = None) -> Trace:
+    trace = make_trace(kernels=[(0, 10, "s7")])
+    processes = tuple(dataclasses.replace(each, rank=rank) for each in trace.processes)
+    return dataclasses.replace(trace, path=path, processes=processes)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("a/b.sqlite", "b.sqlite"),
+        ("runs/streams-1/trace.sqlite", "streams-1"),
+        ("trace.sqlite", "trace.sqlite"),
+    ],
+)
+def test_a_trace_is_called_by_its_run_or_its_file(path: str, name: str) -> None:
+    assert shown_name(Path(path)) == name
+    assert shown_names([named(path, 0)]) == [name]
+
+
+def test_ranks_tell_the_traces_of_a_run_apart() -> None:
+    ranks = [named(f"runs/job/rank{rank}/trace.sqlite", rank) for rank in (0, 1)]
+    assert shown_names(ranks) == ["rank 0", "rank 1"]
+    assert shown_title(ranks) == "job: 2 ranks"
+    twice = [named("runs/a/trace.sqlite", 0), named("runs/b/trace.sqlite", 0)]
+    assert shown_names(twice) == ["a", "b"]
+    assert shown_title(twice) == "a + b"
