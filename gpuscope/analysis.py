@@ -111,7 +111,13 @@ def tables_for(analyzers: Sequence[Analyzer]) -> frozenset[str]:
 def missing_tables(analyzer: Analyzer, trace: Trace) -> str | None:
     """Say what `trace` lacks for `analyzer`, or return None when it has all."""
     missing = [need for need in analyzer.needs if getattr(trace, need) is None]
-    return "; ".join(_TABLE_MEANING[need] for need in missing) or None
+    meaning = dict(_TABLE_MEANING)
+    if trace.api is not None and len(trace.api):
+        meaning["operations"] = (
+            "CUDA was called, but no GPU work was recorded: the program launched none, or was "
+            "killed before the profiler had it"
+        )
+    return "; ".join(meaning[need] for need in missing) or None
 
 
 def _marked(findings: Sequence[Finding]) -> list[Finding]:
