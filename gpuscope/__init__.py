@@ -1,7 +1,8 @@
 """gpuscope: measure, explain and show how GPU copies, kernels and communication overlap.
 
 For scripts and notebooks: :func:`load` reads a trace, :class:`Trace` answers questions about it,
-:func:`record` records a part of the running program.
+:func:`load_ranks` reads those of several MPI ranks together, :func:`record` records a part of the
+running program.
 """
 
 from importlib import import_module
@@ -11,15 +12,26 @@ from gpuscope._version import __version__
 from gpuscope.errors import GpuscopeError
 
 if TYPE_CHECKING:
-    from gpuscope.loaded import Overlap, Trace, load
+    from gpuscope.loaded import Overlap, Ranks, Trace, load, load_ranks
     from gpuscope.recording.cupti.context import record
 
-__all__ = ["GpuscopeError", "Overlap", "Trace", "__version__", "load", "record"]
+__all__ = [
+    "GpuscopeError",
+    "Overlap",
+    "Ranks",
+    "Trace",
+    "__version__",
+    "load",
+    "load_ranks",
+    "record",
+]
 
 _LAZY = {
     "Overlap": "gpuscope.loaded",
+    "Ranks": "gpuscope.loaded",
     "Trace": "gpuscope.loaded",
     "load": "gpuscope.loaded",
+    "load_ranks": "gpuscope.loaded",
     "record": "gpuscope.recording.cupti.context",
 }
 """Names that need NumPy and pandas, and the modules that they come from on first use."""

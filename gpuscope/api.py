@@ -188,7 +188,7 @@ def analyze_together(
     return Analyses(
         tuple(
             analyze_trace(trace, dataclasses.replace(each, **known), analyzers, progress)
-            for trace, each, known in zip(traces, options, _exchanged(traces), strict=True)
+            for trace, each, known in zip(traces, options, exchanged(traces), strict=True)
         )
     )
 
@@ -304,12 +304,12 @@ def _options(paths: Sequence[Path], traces: Sequence[Trace]) -> list[Options]:
     """Return what is known of the traces of one run beside them: limits and transfer times."""
     return [
         Options(ratio_limits=run_limits(path), perturbed=run_perturbed(path), **known)
-        for path, known in zip(paths, _exchanged(traces), strict=True)
+        for path, known in zip(paths, exchanged(traces), strict=True)
     ]
 
 
-def _exchanged(traces: Sequence[Trace]) -> list[dict[str, Any]]:
-    """Return, a trace, the options that say what the ranks' messages were."""
+def exchanged(traces: Sequence[Trace]) -> list[dict[str, Any]]:
+    """Return, for each trace of one run, the options that say what the ranks' messages were."""
     found = []
     for exchange in communication.exchanges(traces):
         transfer, late = communication.measured(exchange)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pandas as pd
@@ -41,13 +41,16 @@ from gpuscope.model import trace as model
 from gpuscope.model.classes import CLASSES, user_rules
 from gpuscope.model.result import (
     Analysis,
+    Communication,
     DeviceResult,
     Finding,
+    Messages,
     PairFigures,
     RangeResult,
     Scope,
 )
 from gpuscope.model.tables import Operations
+from gpuscope.report.ranks import joint_rows
 from gpuscope.scopes import matches
 from gpuscope.story import Explanation
 from gpuscope.units import format_ns
@@ -86,15 +89,59 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[str] = ()) -> Trace:
     return Trace(api.open_trace(place, user_rules(classes)), api.run_limits(place))
 
 
+def load_ranks(*paths: str | os.PathLike[str], classes: Iterable[str] = ()) -> Ranks:
+    """Read the traces of the ranks of one run together: what one waited for, the others tell.
+
+    Parameters
+    ----------
+    paths
+        The folder of a run of several ranks, or a trace for each rank, in any form that
+        :func:`load` takes.
+    classes
+        Rules ``CLASS=REGEX`` that put kernels into classes.
+
+    Raises
+    ------
+    TraceError, MissingError, UsageError
+        As :func:`load`; also where no path is named.
+
+    Examples
+    --------
+    >>> import gpuscope
+    >>> from gpuscope import samples
+    >>> ranks = gpuscope.load_ranks(*(samples.path(f"jacobi_nccl_r{rank}") for rank in (0, 1)))
+    >>> ranks
+    <Ranks of 2 traces: rank 0, rank 1>
+    >>> ranks.messages["wait_ns"].to_list()
+    [2813945, 4800]
+    """
+    if not paths:
+        raise UsageError("name the folder of a run, or a trace for each of its ranks.")
+    places = api.of_ranks([Path(path) for path in paths])
+    rules = user_rules(classes)
+    raw = [api.open_trace(place, rules) for place in places]
+    return Ranks(
+        [
+            Trace(each, api.run_limits(place), known)
+            for each, place, known in zip(raw, places, api.exchanged(raw), strict=True)
+        ]
+    )
+
+
 class Trace:
     """A trace that was read; figures are computed when they are asked for."""
 
     def __init__(
-        self, raw: model.Trace, ratio_limits: Mapping[tuple[str, str, str], float | None]
+        self,
+        raw: model.Trace,
+        ratio_limits: Mapping[tuple[str, str, str], float | None],
+        messages: Mapping[str, Any] | None = None,
     ) -> None:
+        """`messages` are options that say what is known of them, by default from `raw` alone."""
         self.raw = raw
         """The tables as they were read: frozen columns of NumPy arrays."""
         self._limits = ratio_limits
+        self._messages = api.exchanged([raw])[0] if messages is None else messages
 
     def __repr__(self) -> str:
         operations = self._operations
@@ -316,8 +363,8 @@ class Trace:
         return self.overlap().figure(theme)
 
     def _analysis(self, names: Sequence[str], options: Options) -> Analysis:
-        options = dataclasses.replace(options, ratio_limits=self._limits)
-        return api.analyze_together([self.raw], [options], chosen(ANALYZERS, names)).traces[0]
+        options = dataclasses.replace(options, ratio_limits=self._limits, **self._messages)
+        return api.analyze_trace(self.raw, options, chosen(ANALYZERS, names))
 
 
 def _check_text(name: str, value: object) -> None:
@@ -335,6 +382,109 @@ def _check_text(name: str, value: object) -> None:
         "path": "one path, or a glob such as 'step/*'",
     }.get(name, "one name, or a glob such as 'step*'")
     raise UsageError(f"{name} is a text, not {value!r}: {how}.")
+
+
+class Ranks(Sequence[Trace]):
+    """The traces of one run's ranks, in the order in which they were named.
+
+    Each answers as one that was loaded alone, but knows from the others how long its messages
+    waited.
+    """
+
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self._traces = tuple(traces)
+        self.names = tuple(
+            f"trace {place}" if number is None else f"rank {number}"
+            for place, number in enumerate(map(_rank_number, self._traces))
+        )
+        """What the ranks are called: by their numbers, or places where they do not tell them."""
+
+    def __repr__(self) -> str:
+        return f"<Ranks of {len(self)} traces: {', '.join(self.names)}>"
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+    @overload
+    def __getitem__(self, place: int) -> Trace: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Trace, ...]: ...
+    def __getitem__(self, place: int | slice) -> Trace | tuple[Trace, ...]:
+        return self._traces[place]
+
+    @cached_property
+    def _communication(self) -> list[Communication]:
+        found = [each._analysis(("communication",), Options()) for each in self]
+        return [entry for analysis in found for entry in analysis.communication]
+
+    @cached_property
+    def messages(self) -> pd.DataFrame:
+        """The messages of each rank by kind, a row each.
+
+        Columns: rank, process, device, communicator, kernel, operation, size_bytes, peer, count,
+        and in ns work, exposed and hidden (under a kernel), transfer and wait with their exposed
+        parts; null where nothing is known.
+        """
+        rows = [
+            {
+                "rank": entry.rank,
+                "process": entry.process,
+                "device": entry.device,
+                **{name: getattr(kind, name) for name in _MESSAGE_COLUMNS},
+                "hidden_ns": kind.work_ns - kind.exposed_ns,
+            }
+            for entry in self._communication
+            for kind in entry.messages
+        ]
+        columns = ["rank", "process", "device", *_MESSAGE_COLUMNS, "hidden_ns"]
+        numbers = [name for name in columns if name.endswith(("_ns", "_bytes"))]
+        frame = pd.DataFrame(rows, columns=columns)
+        return frame.astype(dict.fromkeys(["rank", "peer", *numbers], "Int64"))
+
+    @cached_property
+    def clocks(self) -> pd.DataFrame:
+        """How the clock of each rank stands to the first one's, in ns; see `docs/figures.md`."""
+        rows = [
+            {"rank": entry.rank, "device": entry.device, **dataclasses.asdict(entry.clock)}
+            for entry in self._communication
+            if entry.clock is not None
+        ]
+        columns = ["rank", "device", "offset_ns", "residual_ns", "worst_ns", "matched"]
+        return pd.DataFrame(rows, columns=columns).astype({"rank": "Int64"})
+
+    def verdicts(self, range: str | None = None) -> pd.DataFrame:
+        """Return the verdict of every pair of classes on each rank, and the joint one.
+
+        Rows are (range, a, b), of all ranges or those of a name or glob. Jointly a pair is what it
+        is on the worst rank that has it.
+        """
+        options = Options(ranges=() if range is None else (range,))
+        names = ("overlap", "ranges") if range is None else ("ranges",)
+        found = joint_rows([each._analysis(names, options) for each in self])
+        index = pd.MultiIndex.from_tuples(
+            [(row.range, row.a, row.b) for row in found], names=["range", "a", "b"]
+        )
+        verdicts = [(row.joint, *row.verdicts) for row in found]
+        return pd.DataFrame(verdicts, index=index, columns=["joint", *self.names])
+
+    def causes(self, range: str | None = None) -> pd.DataFrame:
+        """Return the findings of all ranks as rows, the name of the rank in the column rank."""
+        frames = [
+            each.causes(range).assign(rank=name)
+            for each, name in zip(self, self.names, strict=True)
+        ]
+        return pd.concat(frames, ignore_index=True)
+
+
+_MESSAGE_COLUMNS = tuple(
+    field.name for field in dataclasses.fields(Messages) if field.name != "late"
+)
+
+
+def _rank_number(trace: Trace) -> int | None:
+    """Return the number of the rank whose trace it is; None where none or several are in it."""
+    numbers = {process.rank for process in trace.raw.processes}
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 class Overlap:

@@ -15,7 +15,7 @@ import pytest
 import gpuscope
 from gpuscope import samples
 from gpuscope.errors import CannotJudgeError, TraceError, UsageError
-from gpuscope.loaded import Trace
+from gpuscope.loaded import Ranks, Trace
 from tests.make_trace import make_trace
 
 ROOT = Path(__file__).parents[2]
@@ -233,3 +233,55 @@ def test_a_list_of_ranges_is_refused_in_words(streams: Trace) -> None:
         streams.causes(several)
     with pytest.raises(UsageError, match="one name, or a glob"):
         streams.explain(several)
+
+
+# Several ranks
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Ranks:
+    return gpuscope.load_ranks(*(samples.path(f"jacobi_nccl_r{number}") for number in (0, 1)))
+
+
+def test_ranks_know_from_each_other_what_a_trace_alone_cannot(ranks: Ranks) -> None:
+    assert (len(ranks), ranks.names) == (2, ("rank 0", "rank 1"))
+    assert [each.raw.processes[0].rank for each in ranks[:]] == [0, 1]
+    alone = gpuscope.load(samples.path("jacobi_nccl_r0"))
+    assert "comm-skew" not in set(alone.causes()["id"])
+    assert "comm-skew" in set(ranks[0].causes()["id"])
+    assert set(ranks.causes()["rank"]) == {"rank 0", "rank 1"}
+
+
+def test_messages_of_ranks(ranks: Ranks) -> None:
+    zero, one = ranks.messages.to_dict("records")
+    assert (zero["rank"], zero["count"], zero["transfer_ns"]) == (0, 50, one["transfer_ns"])
+    assert zero["transfer_ns"] + zero["wait_ns"] == zero["work_ns"]
+    assert zero["exposed_ns"] + zero["hidden_ns"] == zero["work_ns"]
+    assert ranks.clocks["matched"].tolist() == [50, 50]
+    assert ranks.clocks["offset_ns"].tolist()[0] == 0
+
+
+def test_a_pair_is_jointly_what_it_is_on_the_worst_rank(ranks: Ranks) -> None:
+    frame = ranks.verdicts("nccl_overlap")
+    assert set(frame.index.get_level_values("range")) == {"nccl_overlap"}
+    row = frame.loc[("nccl_overlap", "comm", "kernel")]
+    assert row.to_dict() == {"joint": "immaterial", "rank 0": "overlapped", "rank 1": "immaterial"}
+    assert "(whole trace)" in set(ranks.verdicts().index.get_level_values("range"))
+
+
+def test_a_run_of_several_ranks_is_named_by_its_folder(tmp_path: Path, ranks: Ranks) -> None:
+    for number in (0, 1):
+        (tmp_path / f"rank{number}").mkdir()
+        place = samples.path(f"jacobi_nccl_r{number}")
+        (tmp_path / f"rank{number}" / "trace.sqlite").write_bytes(place.read_bytes())
+    found = gpuscope.load_ranks(tmp_path)
+    pd.testing.assert_frame_equal(found.messages, ranks.messages)
+
+
+def test_traces_that_name_no_rank_are_called_by_their_places() -> None:
+    found = gpuscope.load_ranks(samples.path("streams"))
+    assert found.names == ("trace 0",)
+    assert found.messages.empty
+    assert found.clocks.empty
+    with pytest.raises(UsageError, match="name the folder of a run"):
+        gpuscope.load_ranks()
