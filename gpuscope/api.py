@@ -463,6 +463,7 @@ def judge(result: Mapping[str, Any], analyses: Analyses) -> Judgement:
         "pair": _judge_pair,
         "peak": _judge_peak,
         "links": _judge_links,
+        "count": _judge_count,
         "ping-pong": _judge_ping_pong,
     }
     rows = result.get("expected", ())
@@ -557,6 +558,23 @@ def _judge_ping_pong(row: Mapping[str, Any], analyses: Analyses) -> JudgedPingPo
         fault = ""
     reason = fault or f"{count} copies, each after the one before"
     return JudgedPingPong(*subject, words[not fault], reason, (not fault) == row["wanted"])
+
+
+def _judge_count(row: Mapping[str, Any], analyses: Analyses) -> JudgedPeak:
+    """Hold how many operations of a class each instance must have against how many it had."""
+    least, most = row["least"], row["most"]
+    entries = _entries(row["range"], analyses)
+    counts = [
+        figures.count / entry.instances
+        for entry in entries
+        if (figures := entry.scope.classes.get(row["op_class"])) is not None
+    ]
+    subject = (row["range"], row["op_class"], least, most)
+    if not counts:
+        return JudgedPeak(*subject, None, _absent("class", entries), None, "an instance")
+    count = min(counts, key=lambda count: least <= count <= most)
+    reason = f"{count:g} in each instance"
+    return JudgedPeak(*subject, round(count), reason, least <= count <= most, "an instance")
 
 
 def _entries(name: str, analyses: Analyses) -> list[RangeResult]:

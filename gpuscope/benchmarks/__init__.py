@@ -25,6 +25,8 @@ from gpuscope.benchmarks.jacobi_2d import BENCHMARK as _JACOBI_2D
 from gpuscope.benchmarks.jacobi_mpi import BENCHMARK as _JACOBI_MPI
 from gpuscope.benchmarks.jacobi_mpi_overlap import BENCHMARK as _JACOBI_MPI_OVERLAP
 from gpuscope.benchmarks.multicopy import BENCHMARK as _MULTICOPY
+from gpuscope.benchmarks.nccl import BENCHMARK as _NCCL
+from gpuscope.benchmarks.nccl_group import BENCHMARK as _NCCL_GROUP
 from gpuscope.benchmarks.nvshmem import BENCHMARK as _NVSHMEM
 from gpuscope.benchmarks.p2p_bandwidth import BENCHMARK as _P2P_BANDWIDTH
 from gpuscope.benchmarks.p2p_latency import BENCHMARK as _P2P_LATENCY
@@ -40,6 +42,8 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     _HOST_BANDWIDTH,
     _GRAPH,
     _JACOBI,
+    _NCCL,
+    _NCCL_GROUP,
     _NVSHMEM,
     _JACOBI_MPI,
     _JACOBI_MPI_OVERLAP,

@@ -571,17 +571,19 @@ class JudgedPair:
 
 @dataclass(frozen=True, slots=True)
 class JudgedPeak:
-    """How many operations of a class a benchmark must run at once in a range, and how many ran."""
+    """How many operations of a class a benchmark must run in a range, and how many ran."""
 
     range: str
     op_class: str
     least: int
     most: int
     found: int | None
-    """The peak; None when the range or the class is not in the trace."""
+    """None when the range or the class is not in the trace."""
     reason: str
     met: bool | None
     """None: it cannot be judged."""
+    counted: str = "at once"
+    """What is counted: those ``at once`` at the peak, or all in ``an instance``."""
 
 
 @dataclass(frozen=True, slots=True)

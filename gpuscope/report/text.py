@@ -120,7 +120,7 @@ def _print_communication(entry: Communication, where: str, console: Console) -> 
             f"{format_ns(kind.exposed_ns)} exposed",
             highlight=False,
         )
-        if kind.transfer_ns is not None:
+        if kind.transfer_ns is not None and kind.wait_ns:
             about = "about " if entry.estimated else ""
             late = _late(kind)
             _print_aside(
@@ -361,7 +361,7 @@ def render_judgement(judgement: Judgement, console: Console) -> None:
         if isinstance(row, JudgedPeak):
             wanted = str(row.most) if row.least == row.most else f"{row.least} to {row.most}"
             found = row.reason if row.found is None else str(row.found)
-            cells = (f"{row.op_class} at once", wanted, found, "", "")
+            cells = (f"{row.op_class} {row.counted}", wanted, found, "", "")
         elif isinstance(row, JudgedPingPong):
             found = row.reason if row.found is None else row.found
             cells = (f"{row.copies} × {row.op_class}", row.expected, found, "", "")

@@ -15,6 +15,7 @@ from gpuscope.benchmarks._harness.gpu import Session, host_array
 from gpuscope.benchmarks._harness.machine import free_host_bytes
 from gpuscope.benchmarks._harness.pipeline import BothWays, StageTimes
 from gpuscope.benchmarks._harness.sizing import (
+    DEVICE_MEMORY_RATIO,
     MIB,
     check_chunk,
     chunk_bytes,
@@ -26,6 +27,7 @@ from gpuscope.benchmarks._harness.sizing import (
 )
 from gpuscope.benchmarks._harness.stats import Statistics, contended_median_ns
 from gpuscope.errors import UsageError
+from gpuscope.units import format_bytes
 
 _PROBE_BYTES = 64 * MIB
 _STAGE_REPEATS = 10
@@ -226,6 +228,24 @@ def buffer_limit_bytes(session: Session, *, device_buffers: int, host_buffers: i
         device_buffers=device_buffers,
         host_buffers=host_buffers,
     )
+
+
+def check_device_bytes(session: Session, wanted_bytes: int) -> None:
+    """Refuse buffers that together take more than their share of the free device memory.
+
+    Raises
+    ------
+    UsageError
+        They do.
+    """
+    free_bytes, _ = session.cp.cuda.runtime.memGetInfo()
+    limit_bytes = int(free_bytes * DEVICE_MEMORY_RATIO)
+    if wanted_bytes > limit_bytes:
+        raise UsageError(
+            f"buffers of {format_bytes(wanted_bytes)} do not fit: they may take "
+            f"{DEVICE_MEMORY_RATIO:.0%} of the free device memory, {format_bytes(limit_bytes)}: "
+            "ask for smaller sizes."
+        )
 
 
 def choose_chunk_bytes(

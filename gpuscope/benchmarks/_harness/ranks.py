@@ -111,7 +111,18 @@ class Ranks(Team):
             "gpus": self.gather(self.session.pci_bus_id),
             "mpi": lines[0].rstrip(", \0") if lines else None,
             "mpi_threads": thread_level(self.mpi),
+            "nccl": nccl_version(),
         }
+
+
+def nccl_version() -> str | None:
+    """Return the version of the NCCL that CuPy calls; None where it has none."""
+    from cupy.cuda import nccl
+
+    if not nccl.available:
+        return None
+    number = nccl.get_version()
+    return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
 
 
 def import_mpi() -> Any:
@@ -165,6 +176,13 @@ def check_places(benchmark: str, size: int, here: int, gpus: int, *, least: int)
         )
 
 
+def _nccl_errors() -> tuple[type[Exception], ...]:
+    """Return what CuPy raises when NCCL fails."""
+    from cupy.cuda import nccl
+
+    return (nccl.NcclError,) if nccl.available else ()
+
+
 @contextmanager
 def open_ranks(benchmark: str, *, least: int = 2, oversubscribe: bool = False) -> Iterator[Ranks]:
     """Prepare this rank for measuring with the others, on a GPU of its own.
@@ -185,7 +203,7 @@ def open_ranks(benchmark: str, *, least: int = 2, oversubscribe: bool = False) -
     UsageError
         There are too few ranks, or more than GPUs.
     ProgramError
-        CUDA failed in the block, or MPI refuses calls from a process with several threads.
+        CUDA or NCCL failed in the block, or MPI refuses calls from a process with several threads.
     """
     mpi = import_mpi()
     ranks = Ranks(mpi, mpi.COMM_WORLD)
@@ -202,7 +220,10 @@ def open_ranks(benchmark: str, *, least: int = 2, oversubscribe: bool = False) -
         check_places(benchmark, ranks.size, here, most, least=least)
     with open_session(benchmark, ranks.local_rank % gpus, ranks) as session:
         ranks.session = session
-        yield ranks
+        try:
+            yield ranks
+        except _nccl_errors() as error:
+            raise ProgramError(f"NCCL failed: {error}.") from error
 
 
 def leave(code: int) -> NoReturn:

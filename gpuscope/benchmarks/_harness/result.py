@@ -83,7 +83,23 @@ class ExpectedLinks:
     kind: Literal["links"] = "links"
 
 
-Expectation: TypeAlias = "Expected | ExpectedPeak | ExpectedPingPong | ExpectedLinks"
+@dataclass(frozen=True, slots=True)
+class ExpectedCount:
+    """How many operations of class ``op_class`` an instance of range ``range`` must have.
+
+    That is on average, on each rank; ``least`` and ``most`` are both allowed.
+    """
+
+    range: str
+    op_class: str
+    least: int
+    most: int
+    kind: Literal["count"] = "count"
+
+
+Expectation: TypeAlias = (
+    "Expected | ExpectedPeak | ExpectedCount | ExpectedPingPong | ExpectedLinks"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +161,11 @@ class Result:
 def pass_table(passes: Mapping[str, Statistics]) -> list[str]:
     """Return the times of the passes as lines for people."""
     titles = ("median", "p10", "p90", "min", "max", "mad")
-    lines = [f"{'pass':<12}{''.join(f'{title:>10}' for title in titles)}     n"]
+    width = max(12, *(len(name) + 1 for name in passes))
+    lines = [f"{'pass':<{width}}{''.join(f'{title:>10}' for title in titles)}     n"]
     for name, times in passes.items():
         cells = (format_ns(getattr(times, f"{title}_ns")) for title in titles)
-        lines.append(f"{name:<12}{''.join(f'{cell:>10}' for cell in cells)}{times.n:>6}")
+        lines.append(f"{name:<{width}}{''.join(f'{cell:>10}' for cell in cells)}{times.n:>6}")
     return lines
 
 
