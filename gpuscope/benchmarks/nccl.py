@@ -527,7 +527,7 @@ def _resolve(arguments: argparse.Namespace, twin: str | None) -> _Options:
     few = chosen["with_compute"] or chosen["communicators"] > 1
     if chosen["with_compute"] and chosen["communicators"] > 1:
         raise UsageError("--with-compute works on one communicator: leave --communicators out.")
-    if chosen["channels"] is not None and not chosen["with_compute"]:
+    if chosen["channels"] and not chosen["with_compute"]:
         raise UsageError("--channels goes with --with-compute.")
     refuse_inexact(chosen["kernel_steps"])
     chosen["channels"] = tuple(chosen["channels"] or _CHANNELS) if chosen["with_compute"] else ()

@@ -183,13 +183,13 @@ class _Copy:
         )
         self._target.execute(f'ALTER TABLE "{table}" ADD COLUMN binaryData BLOB')
         payloads = self._source.iterate(
-            f"SELECT CASE typeof(binaryData) WHEN 'blob' THEN binaryData END "
+            f"SELECT domainId, CASE typeof(binaryData) WHEN 'blob' THEN binaryData END "
             f'FROM "{table}" WHERE {condition}'
         )
         # The rows of the copy are numbered from 1, in the order of reading.
         kept = (
-            (nccl_payload.cleaned(payload, layout), row)
-            for row, (payload,) in enumerate(payloads, start=1)
+            (nccl_payload.cleaned(payload, domain, layout), row)
+            for row, (domain, payload) in enumerate(payloads, start=1)
             if payload is not None
         )
         self._target.executemany(f'UPDATE "{table}" SET binaryData = ? WHERE rowid = ?', kept)

@@ -3,12 +3,13 @@
 Nsight Systems exports them where it is told to (``nsys export --include-blobs=true``), each as a
 header of 32 bytes (domain and schema, each in 8 of which the upper 4 are free, then the sizes of
 the payload and of the header, little endian) and the payload. Where a value lies in it is in
-``NVTX_PAYLOAD_SCHEMA_ENTRIES``, by schema and offset; an offset of NULL is 0.
+``NVTX_PAYLOAD_SCHEMA_ENTRIES``, by domain, schema and offset; an offset of NULL is 0. The domain is
+that of the range: the header has a number of its own for it, another one where MPI is traced, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -55,13 +56,13 @@ def attach(database: Database, starts: Int64, kinds: Int64, threads: Int64) -> d
     if not layout or "binaryData" not in database.columns("NVTX_EVENTS"):
         return found
     rows = database.rows(
-        "SELECT start, eventType, ifnull(globalTid, -1), binaryData FROM NVTX_EVENTS "
+        "SELECT start, eventType, ifnull(globalTid, -1), domainId, binaryData FROM NVTX_EVENTS "
         "WHERE eventType IN (59, 60) AND typeof(binaryData) = 'blob'"
     )
     if not rows:
         return found
     known = [row for row in rows if all(isinstance(value, int) for value in row[:3])]
-    told = decode([row[3] for row in known], layout)
+    told = decode([(row[3], row[4]) for row in known], layout)
     keys = np.array([row[:3] for row in known], np.int64).reshape(-1, 3)
     # The k-th payload of a thread and time belongs to the k-th range there.
     mine = np.lexsort((kinds, starts, threads))
@@ -80,16 +81,20 @@ def attach(database: Database, starts: Int64, kinds: Int64, threads: Int64) -> d
     return found
 
 
-def decode(payloads: Iterable[bytes], layout: Layout) -> dict[str, Int64]:
-    """Return each of :data:`FIELDS` of each payload, -1 where it holds none or is cut off."""
-    listed = list(payloads)
+def decode(payloads: Sequence[tuple[Any, bytes]], layout: Layout) -> dict[str, Int64]:
+    """Return each of :data:`FIELDS` of each payload, -1 where it holds none or is cut off.
+
+    A payload comes with the domain of its range.
+    """
+    listed = [payload for _, payload in payloads]
+    domain_of = np.array([_number(domain) for domain, _ in payloads], np.int64)
     found = {field: np.full(len(listed), -1, np.int64) for field in FIELDS}
     lengths = np.array([len(payload) for payload in listed], np.int64)
     for length in np.unique(lengths[lengths >= HEADER_BYTES]).tolist():
         rows = np.flatnonzero(lengths == length)
         table = np.frombuffer(b"".join(listed[row] for row in rows.tolist()), np.uint8)
         table = table.reshape(len(rows), length)
-        domains, schemas = _field(table, 0, "<u4"), _field(table, _SCHEMA_AT, "<u4")
+        domains, schemas = domain_of[rows], _field(table, _SCHEMA_AT, "<u4")
         for (domain, schema), entries in layout.items():
             # The header holds the lower half of a schema's number.
             alike = np.flatnonzero((domains == domain) & (schemas == schema % (1 << 32)))
@@ -104,11 +109,11 @@ def decode(payloads: Iterable[bytes], layout: Layout) -> dict[str, Int64]:
     return found
 
 
-def cleaned(payload: bytes, layout: Layout) -> bytes | None:
+def cleaned(payload: bytes, domain: Any, layout: Layout) -> bytes | None:
     """Return a payload with nothing in it but header and :data:`FIELDS`; None where it has none."""
-    for (domain, schema), entries in layout.items():
-        head = payload[:_SCHEMA_AT], payload[_SCHEMA_AT : 2 * _SCHEMA_AT]
-        if [int.from_bytes(part[:4], "little") for part in head] != [domain, schema % (1 << 32)]:
+    written = int.from_bytes(payload[_SCHEMA_AT : _SCHEMA_AT + 4], "little")
+    for (of_domain, schema), entries in layout.items():
+        if (of_domain, schema % (1 << 32)) != (domain, written):
             continue
         kept = bytearray(len(payload))
         kept[:HEADER_BYTES] = payload[:HEADER_BYTES]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -188,6 +191,20 @@ def test_beside_compute_one_operation_with_several_numbers_of_channels() -> None
         assert options.in_a_row == 4
     chosen = nccl._resolve(parsed("--with-compute", "--channels", "4,2,4"), None)
     assert chosen.channels == (2, 4)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--with-compute", "--channels", "2"], ["--communicators", "2", "--sizes", "8,1K"]],
+)
+def test_the_traced_run_does_what_the_untraced_one_did(words: list[str], tmp_path: Path) -> None:
+    """It is given the options that the first one resolved, as a plan."""
+    first = nccl._resolve(parsed(*words), None)
+    plan = tmp_path / "untraced.json"
+    plan.write_text(json.dumps({"benchmark": "nccl", "options": asdict(first)}))
+    again = parsed(*words)
+    again.plan = str(plan)
+    assert nccl._resolve(again, None) == first
 
 
 @pytest.mark.parametrize(
