@@ -158,11 +158,11 @@ class _Matcher:
     def matches(self) -> Matches:
         """Tell exchanges of all with all, which are groups, from those with other partners."""
         count = len(self._group)
-        pairs = np.concatenate(self._pairs, axis=1)
-        each = np.unique(pairs)
-        one = np.concatenate([pairs[0], pairs[1], each])
-        other = np.concatenate([pairs[1], pairs[0], each])
-        code = np.unique(one * count + other)
+        sent, received = np.concatenate(self._pairs, axis=1)
+        one = np.concatenate([sent, received, sent, received])
+        other = np.concatenate([received, sent, sent, received])
+        code = np.sort(one * count + other)
+        code = code[np.diff(code, prepend=UNKNOWN) != 0]
         kernel, partner = code // max(count, 1), code % max(count, 1)
         first = np.flatnonzero(np.diff(kernel, prepend=UNKNOWN))
         if len(first):

@@ -211,6 +211,30 @@ def test_only_pairs_of_classes_limit_a_ratio() -> None:
         assert api.ratio_limits(expected) == {}
 
 
+def count(name: str, least: int, most: int, op_class: str = "kernel") -> dict[str, Any]:
+    row = {"kind": "count", "range": name, "op_class": op_class, "least": least, "most": most}
+    return {"expected": [row]}
+
+
+def test_a_count_of_operations_in_each_instance() -> None:
+    """Two instances have one and three kernels: two on average. The worse of two GPUs counts."""
+    trace = make_trace(
+        kernels=[(0, 1, "s1"), (10, 11, "s1"), (12, 13, "s1"), (14, 15, "s1")],
+        comm=[(2, 3, "s1"), (16, 17, "s1"), (18, 19, "s2", {"device": 1})],
+        ranges=[("step", 0, 5), ("step", 10, 20)],
+        devices=2,
+    )
+    analyses = api.Analyses((api.analyze_trace(trace),))
+    for least, most, met in ((2, 2, True), (1, 3, True), (3, 3, False), (1, 1, False)):
+        (row,) = api.judge(count("step", least, most), analyses).rows
+        assert (row.met, row.found) == (met, 2)
+    (row,) = api.judge(count("step", 2, 2, "comm"), analyses).rows
+    assert (row.met, row.reason) == (False, "1 in each instance")
+    for absent in (count("nowhere", 1, 1), count("step", 1, 1, "p2p")):
+        assert api.judge(absent, analyses).cannot_judge
+    assert api.ratio_limits(count("step", 1, 3)) == {}
+
+
 def test_the_judgement_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     analyses = api.analyze([samples.path("hyperq")])
     rows = [
@@ -218,6 +242,7 @@ def test_the_judgement_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         *peak("serial", 2, 2)["expected"],
         *peak("nowhere", 1, 1)["expected"],
         *ping_pong()["expected"],
+        *count("concurrent", 1, 1)["expected"],
         *expectation()["expected"],
     ]
     judgement = api.judge({"expected": rows}, analyses)
@@ -226,6 +251,7 @@ def test_the_judgement_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     found = [" ".join(line.split()) for line in lines if line.strip()]
     assert "concurrent kernel at once 29 to 32 32 met" in found
     assert "serial kernel at once 2 1 NOT MET" in found
+    assert "concurrent kernel an instance 1 32 NOT MET" in found
     assert "nowhere kernel at once 1 the trace has no such range cannot judge" in found
     assert "r 2 × p2p a ping-pong the trace has no such range cannot judge" in found
     assert any(line.startswith("streamed h2d ∩ kernel overlapped") for line in found)
