@@ -155,15 +155,26 @@ def _members(
     """Return from where to where in `listed` the calls lie that each range stands for.
 
     A range stands for itself, the end of a group for what its thread called since the start of it.
+    Groups may lie in groups.
     """
     at = np.arange(len(listed))
     first, stop = at.copy(), at + 1
     if GROUP_END not in texts or GROUP_START not in texts:
         return first, stop
-    opens = np.maximum.accumulate(np.where(kind == texts.index(GROUP_START), at, UNKNOWN))
-    ends = np.flatnonzero((kind == texts.index(GROUP_END)) & (opens >= 0))
-    ends = ends[thread[listed[opens[ends]]] == thread[listed[ends]]]
-    first[ends] = opens[ends]
+    opens, ends = kind == texts.index(GROUP_START), kind == texts.index(GROUP_END)
+    marks = np.flatnonzero(opens | ends)
+    depth = np.cumsum(opens[marks].astype(np.int64) - ends[marks]) + ends[marks]
+    of_thread = thread[listed[marks]]
+    # Start and end of one depth alternate in each thread.
+    order = np.lexsort((depth, of_thread))
+    before, after = order[:-1], order[1:]
+    pairs = (
+        opens[marks[before]]
+        & ends[marks[after]]
+        & (depth[before] == depth[after])
+        & (of_thread[before] == of_thread[after])
+    )
+    first[marks[after[pairs]]] = marks[before[pairs]]
     return first, stop
 
 

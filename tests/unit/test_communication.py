@@ -173,6 +173,27 @@ def test_a_kernel_at_the_end_of_a_group_belongs_to_the_calls_in_it() -> None:
     assert exchange.peer.tolist() == [1, -1, 2, -1]
 
 
+def test_a_group_in_a_group_belongs_to_the_outer_one() -> None:
+    """A kernel is launched at the end of the outermost. An end without a start is no group."""
+    calls = [
+        nccl("ncclGroupEnd", 0, 1),
+        nccl("ncclGroupStart", 2, 3),
+        nccl("ncclAllReduce", 4, 5, bytes=1),
+        nccl("ncclGroupStart", 6, 7),
+        nccl("ncclSend", 8, 9, bytes=2, peer=1),
+        nccl("ncclGroupEnd", 10, 11),
+        nccl("ncclAllReduce", 12, 13, bytes=4),
+        nccl("ncclGroupEnd", 14, 17),
+        nccl("ncclGroupStart", 5, 6, thread="other"),
+    ]
+    comm = [(100, 110, {"launch": 15}), (200, 210, {"launch": 0})]
+    (exchange,) = exchanges([rank(0, comm, ranges=calls)])
+    assert exchange is not None
+    texts = [exchange.call_texts[call] for call in exchange.calls.tolist()]
+    assert texts == ["2 ncclAllReduce + ncclSend", "ncclGroupEnd"]
+    assert exchange.size_bytes.tolist() == [7, -1]
+
+
 def test_calls_of_other_threads_are_others() -> None:
     calls = [nccl("ncclAllReduce", 0, 9, bytes=64, thread="other")]
     (exchange,) = exchanges([rank(0, [(10, 20, {"launch": 1})], ranges=calls)])
