@@ -69,7 +69,8 @@ def test_analyzers_cannot_be_imported_from_the_top() -> None:
 
 
 def test_public_names() -> None:
-    names = "GpuscopeError Overlap Ranks Trace __version__ load load_ranks record".split()
+    names = ["GpuscopeError", "Overlap", "Ranks", "Trace", "__version__"]
+    names += ["load", "load_ranks", "record"]
     assert sorted(gpuscope.__all__) == names
     assert all(hasattr(gpuscope, name) for name in gpuscope.__all__)
     assert set(gpuscope.__all__) <= set(dir(gpuscope))

@@ -264,8 +264,8 @@ def test_messages_of_ranks(ranks: Ranks) -> None:
 def test_a_pair_is_jointly_what_it_is_on_the_worst_rank(ranks: Ranks) -> None:
     frame = ranks.verdicts("nccl_overlap")
     assert set(frame.index.get_level_values("range")) == {"nccl_overlap"}
-    row = frame.loc[("nccl_overlap", "comm", "kernel")]
-    assert row.to_dict() == {"joint": "immaterial", "rank 0": "overlapped", "rank 1": "immaterial"}
+    (row,) = frame.query("a == 'comm' and b == 'kernel'").to_dict("records")
+    assert row == {"joint": "immaterial", "rank 0": "overlapped", "rank 1": "immaterial"}
     assert "(whole trace)" in set(ranks.verdicts().index.get_level_values("range"))
 
 
