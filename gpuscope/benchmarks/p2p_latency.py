@@ -24,6 +24,7 @@ from gpuscope.benchmarks._harness import (
     CORRUPT,
     MAX_PENDING,
     PATHS,
+    PUSHED_COMMANDS,
     STAGED_COMMANDS,
     Benchmark,
     Expectation,
@@ -79,6 +80,7 @@ _DEFAULTS = MappingProxyType(
         "hops": None,
         "path": "p2p",
         "pair": "0,1",
+        "push": False,
         "same_device": False,
         "two_contexts": False,
     }
@@ -93,6 +95,7 @@ class _Options:
     hops: int | None
     path: str
     pair: str
+    push: bool
     same_device: bool
     two_contexts: bool
 
@@ -131,11 +134,20 @@ def _refuse(options: _Options, twin: str | None) -> None:
         )
     if options.two_contexts and (options.path != "p2p" or options.same_device):
         raise UsageError("--two-contexts is a path of its own: leave --path and --same-device out.")
-    if twin == "unchained" and (options.path not in {"p2p", "driver"} or options.two_contexts):
+    direct = options.path in {"p2p", "driver"} and not options.two_contexts
+    if twin == "unchained" and not direct:
         raise UsageError("the twin unchained is of peer copies: --path p2p or driver.")
     if options.hop_count % 2:
         raise UsageError("--hops must be even: there and back.")
-    most = MAX_PENDING // (STAGED_COMMANDS if options.path == "staged" else 1)
+    if options.push and (
+        options.path not in {"p2p", "driver"} or options.two_contexts or twin == "unchained"
+    ):
+        raise UsageError(
+            "--push says which GPU issues a copy: it is for --path p2p or driver, and not for the "
+            "twin unchained."
+        )
+    pushed = PUSHED_COMMANDS if options.push else 1
+    most = MAX_PENDING // (STAGED_COMMANDS if options.path == "staged" else pushed)
     if options.path != _SM and LEAD_HOPS + options.hop_count > most:
         raise UsageError(
             f"--hops may be {most - LEAD_HOPS} at most: more cannot wait to be started together."
@@ -153,6 +165,7 @@ def _measure(pair: Pair, options: _Options, twin: str | None, reps: int) -> Resu
             options.sizes,
             options.hop_count,
             chained=twin != "unchained",
+            push=options.push,
             two_contexts=options.two_contexts,
         )
     measured = pair.session.measure(
@@ -190,7 +203,9 @@ def _size_text(size_bytes: int) -> str:
 
 
 def _where(pair: Pair, options: _Options) -> str:
-    return f"two contexts of GPU {pair.devices[0]}" if options.two_contexts else str(pair)
+    if options.two_contexts:
+        return f"two contexts of GPU {pair.devices[0]}"
+    return f"{pair}, each pushed by its sender" if options.push else str(pair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,6 +389,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_pair_arguments(parser, (*PATHS, _SM))
     parser.add_argument(
+        "--push",
+        action="store_true",
+        default=None,
+        help="each copy is issued by the GPU that sends, not all of them by the first",
+    )
+    parser.add_argument(
         "--two-contexts",
         action="store_true",
         default=None,
@@ -384,7 +405,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 BENCHMARK = Benchmark(
     name="p2p-latency",
     summary="messages there and back between two GPUs: how long a hop takes",
-    options="--path PATH  --pair A,B  --size SIZE  --hops N  --same-device  --two-contexts",
+    options="--path PATH  --pair A,B  --size SIZE  --hops N  --push  --same-device  --two-contexts",
     needs="2 GPUs",
     twins=(
         Twin(

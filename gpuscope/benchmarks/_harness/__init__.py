@@ -37,6 +37,7 @@ from gpuscope.benchmarks._harness.links import Link, link_between
 from gpuscope.benchmarks._harness.memory import CACHE_FACTOR, copy_rate_bytes_per_s
 from gpuscope.benchmarks._harness.pairs import (
     PATHS,
+    PUSHED_COMMANDS,
     STAGED_COMMANDS,
     DirectWay,
     Pair,
@@ -89,6 +90,7 @@ __all__ = [
     "NOT_JUDGED",
     "NOT_OBSERVABLE",
     "PATHS",
+    "PUSHED_COMMANDS",
     "STAGED_COMMANDS",
     "WRONG_DATA",
     "Benchmark",

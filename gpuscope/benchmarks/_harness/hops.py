@@ -20,7 +20,13 @@ from typing import Any
 
 from gpuscope.benchmarks._harness.data import Pattern, raise_if_wrong
 from gpuscope.benchmarks._harness.gpu import Pass, event_for
-from gpuscope.benchmarks._harness.pairs import DirectWay, Pair, StagedWay, enable_peer_access
+from gpuscope.benchmarks._harness.pairs import (
+    DirectWay,
+    Pair,
+    PushedWay,
+    StagedWay,
+    enable_peer_access,
+)
 from gpuscope.benchmarks._harness.sizing import format_size
 from gpuscope.errors import ProgramError
 from gpuscope.units import NS_PER_MS, NS_PER_S
@@ -196,10 +202,18 @@ class CopyHops:
     """
 
     def __init__(
-        self, pair: Pair, sizes: Sequence[int], hops: int, *, chained: bool, two_contexts: bool
+        self,
+        pair: Pair,
+        sizes: Sequence[int],
+        hops: int,
+        *,
+        chained: bool,
+        push: bool,
+        two_contexts: bool,
     ) -> None:
         """Prepare `hops` hops of each of the sizes, smallest first; they alone are timed."""
-        self.pair, self.sizes, self.hops, self.chained = pair, sizes, hops, chained
+        self.pair, self.sizes, self.hops = pair, sizes, hops
+        self.chained, self.push = chained, push
         size_bytes = sizes[-1]
         context = _SecondContext(pair.cp, pair.devices[1]) if two_contexts else None
         if context is not None:
@@ -214,11 +228,14 @@ class CopyHops:
         if context is not None:
             self.ways = [_ContextWay(context, side, stream) for side in (0, 1)]
         elif pair.path == "staged":
-            there, back = stream, pair.stream(1)
+            far = pair.stream(1)
             self.ways = [
-                StagedWay(pair, streams, size_bytes, 1)
-                for streams in ((there, back), (back, there))
+                StagedWay(pair, each, size_bytes, 1) for each in ((stream, far), (far, stream))
             ]
+        elif push:
+            there, back = (PushedWay(pair, side) for side in (0, 1))
+            there.back, back.back = back, there
+            self.ways = [there, back]
         else:
             self.ways = [DirectWay(pair, 0, stream), DirectWay(pair, 1, other)]
         self.origin = 0
@@ -266,23 +283,26 @@ class CopyHops:
     def hop_all(self, size_bytes: int) -> None:
         """Issue all hops of a pass, with marks around those that are timed."""
         addresses = [end.address for end in self.ends]
-        stream = self.ways[self.origin].streams[0]
         start, end = self.marks[size_bytes][-1]
         for hop in range(LEAD_HOPS + self.hops):
             if hop == LEAD_HOPS:
-                start.record(stream)
+                self._mark(start, wait=self.push)
             side = (self.origin + hop) % 2
             if self.chained:
                 source, target = addresses[side], addresses[1 - side]
             else:
                 source, target = addresses[2 * side], addresses[2 * side + 1]
             self.ways[side].copy(target, source, size_bytes)
-        if not self.chained:  # the time is that of both directions
-            (other,) = self.ways[1].streams
-            done = event_for(self.pair.cp, other)
-            done.record(other)
-            stream.wait_event(done)
-        end.record(stream)
+        self._mark(end, wait=self.push or not self.chained)
+
+    def _mark(self, event: Any, *, wait: bool) -> None:
+        """Record an event where the pass began, after the hops so far: maybe on another stream."""
+        here, there = (self.ways[side].streams[0] for side in (self.origin, 1 - self.origin))
+        if wait:
+            done = event_for(self.pair.cp, there)
+            done.record(there)
+            here.wait_event(done)
+        event.record(here)
 
     def hop_times_ns(self, reps: int) -> dict[str, list[float]]:
         """Return of each pass the mean time of a hop, in each of the last repetitions, in ns.

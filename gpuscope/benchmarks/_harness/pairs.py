@@ -25,6 +25,8 @@ from gpuscope.errors import MissingError, UsageError
 PATHS = ("p2p", "driver", "staged")
 STAGED_COMMANDS = 4
 """What one chained staged copy puts behind the gate: two copies, an event, and a wait for it."""
+PUSHED_COMMANDS = 3
+"""A wait, a copy and an event."""
 
 
 def pair_argument(text: str) -> str:
@@ -176,6 +178,28 @@ class DirectWay:
         self._pair.cp.cuda.runtime.memcpyPeerAsync(
             target, target_device, source, source_device, size_bytes, self.streams[0].ptr
         )
+
+
+class PushedWay(DirectWay):
+    """A direct way whose copies are issued by the side they leave, after the last one back.
+
+    Two ways that name each other as ``back`` take turns::
+
+        0→1  [copy]──event──┐      ┌─[copy]
+        1→0                 └─[copy]──event──┘
+    """
+
+    back: PushedWay
+
+    def __init__(self, pair: Pair, source: int) -> None:
+        super().__init__(pair, source, pair.stream(source))
+        self._done = event_for(pair.cp, self.streams[0])
+
+    def copy(self, target: int, source: int, size_bytes: int) -> None:
+        """Issue a copy from address `source` to address `target`."""
+        self.streams[0].wait_event(self.back._done)
+        super().copy(target, source, size_bytes)
+        self._done.record(self.streams[0])
 
 
 class StagedWay:

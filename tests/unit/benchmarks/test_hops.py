@@ -92,7 +92,7 @@ def make_copies(events: Events, *, chained: bool = True) -> CopyHops:
         synchronize=lambda: None, cp=SimpleNamespace(cuda=cuda)
     )
     work.hops = 4
-    work.chained = chained
+    work.chained, work.push = chained, False
     ends: Any = [End(memory, 10 * number) for number in range(2 if chained else 4)]
     work.ends = ends
     work.ways = [
@@ -125,6 +125,16 @@ def test_hops_are_timed_after_the_first_ten_on_the_side_where_the_data_is(events
     assert events.log == [("timed s0", 10), ("timed s0", 14), ("timed s1", 24), ("timed s1", 28)]
     assert work.hop_times_ns(1)["hops-8"] == [2000.0]  # 8 µs over 4
     assert len(work.hop_times_ns(2)["hops-8"]) == 2
+
+
+def test_hops_that_either_side_issues_are_timed_when_the_last_has_arrived(events: Events) -> None:
+    work = make_copies(events)
+    work.push = True
+    run_passes(work, 8)
+    assert events.log == [
+        ("mark s1", 10), ("s0 waits", 10), ("timed s0", 10),
+        ("mark s1", 14), ("s0 waits", 14), ("timed s0", 14),
+    ]  # fmt: skip
 
 
 def test_hops_without_order_have_buffers_of_their_own(memory: Memory, events: Events) -> None:

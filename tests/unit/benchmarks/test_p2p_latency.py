@@ -48,6 +48,10 @@ def test_a_chain_has_50_hops_and_one_of_flags_a_thousand() -> None:
         ({"hops": 3}, None, "must be even"),
         ({"hops": 992}, None, "990 at most"),
         ({"hops": 242, "path": "staged"}, None, "240 at most"),
+        ({"hops": 324, "push": True}, None, "323 at most"),
+        ({"push": True, "path": "staged"}, None, "--push"),
+        ({"push": True, "path": "sm"}, None, "--push"),
+        ({"push": True}, "unchained", "--push"),
         ({"path": "sm", "same_device": True}, None, "--path sm"),
         ({"path": "sm", "size_bytes": 8}, None, "--path sm"),
         ({"path": "sm", "two_contexts": True}, None, "--path sm"),
@@ -81,10 +85,10 @@ def test_what_can_be_run_is_not(changes: dict[str, Any], twin: str | None) -> No
 def test_the_options_are_read() -> None:
     parser = argparse.ArgumentParser()
     BENCHMARK.add_arguments(parser)
-    words = "--path sm --pair 2,3 --size 64K --hops 20 --same-device --two-contexts"
+    words = "--path sm --push --pair 2,3 --size 64K --hops 20 --same-device --two-contexts"
     found = parser.parse_args(words.split())
     assert (found.path, found.pair, found.size_bytes, found.hops) == ("sm", "2,3", 65536, 20)
-    assert (found.same_device, found.two_contexts) == (True, True)
+    assert (found.push, found.same_device, found.two_contexts) == (True, True, True)
     assert BENCHMARK.default_reps == 200
 
 

@@ -14,6 +14,7 @@ from gpuscope.benchmarks._harness.links import Link
 from gpuscope.benchmarks._harness.pairs import (
     DirectWay,
     Pair,
+    PushedWay,
     StagedWay,
     choose_devices,
     enable_peer_access,
@@ -109,6 +110,25 @@ def test_a_direct_way_names_both_devices() -> None:
     DirectWay(pair, 0, SimpleNamespace(ptr="s")).copy(20, 10, 8)
     DirectWay(pair, 1, SimpleNamespace(ptr="s")).copy(10, 20, 8)
     assert copies == [(20, 5, 10, 2, 8, "s"), (10, 2, 20, 5, 8, "s")]
+
+
+def test_pushed_copies_take_turns(cupy: Any) -> None:
+    cupy.cuda.runtime.memcpyPeerAsync = lambda to, to_gpu, of, of_gpu, size, stream: (
+        cupy.log.append(f"{stream} {of_gpu}>{to_gpu}")
+    )
+    pair: Any = SimpleNamespace(
+        cp=cupy, devices=(0, 1), stream=lambda side: cupy.cuda.Stream(non_blocking=True)
+    )
+    there, back = PushedWay(pair, 0), PushedWay(pair, 1)
+    there.back, back.back = back, there
+    for way in (there, back, there):
+        way.copy(20, 10, 8)
+    push, answer = (
+        ["s1 waits for e2", "s1 0>1", "e1 in s1"],
+        ["s2 waits for e1", "s2 1>0", "e2 in s2"],
+    )
+    assert cupy.log == [*push, *answer, *push]
+    assert len(push) == pairs.PUSHED_COMMANDS
 
 
 @pytest.fixture
