@@ -24,6 +24,9 @@ from gpuscope.benchmarks.jacobi import BENCHMARK as _JACOBI
 from gpuscope.benchmarks.jacobi_2d import BENCHMARK as _JACOBI_2D
 from gpuscope.benchmarks.jacobi_mpi import BENCHMARK as _JACOBI_MPI
 from gpuscope.benchmarks.jacobi_mpi_overlap import BENCHMARK as _JACOBI_MPI_OVERLAP
+from gpuscope.benchmarks.jacobi_nccl import BENCHMARK as _JACOBI_NCCL
+from gpuscope.benchmarks.jacobi_nccl_overlap import BENCHMARK as _JACOBI_NCCL_OVERLAP
+from gpuscope.benchmarks.jacobi_nvshmem import BENCHMARK as _JACOBI_NVSHMEM
 from gpuscope.benchmarks.multicopy import BENCHMARK as _MULTICOPY
 from gpuscope.benchmarks.nccl import BENCHMARK as _NCCL
 from gpuscope.benchmarks.nccl_group import BENCHMARK as _NCCL_GROUP
@@ -42,14 +45,17 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     _HOST_BANDWIDTH,
     _GRAPH,
     _JACOBI,
+    _P2P_LATENCY,
+    _P2P_BANDWIDTH,
     _NCCL,
     _NCCL_GROUP,
     _NVSHMEM,
     _JACOBI_MPI,
     _JACOBI_MPI_OVERLAP,
     _JACOBI_2D,
-    _P2P_LATENCY,
-    _P2P_BANDWIDTH,
+    _JACOBI_NCCL,
+    _JACOBI_NCCL_OVERLAP,
+    _JACOBI_NVSHMEM,
 )
 """Every benchmark, in the order of the list."""
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from gpuscope.errors import UsageError
 
 SIDES = ("up", "down", "left", "right")
-_OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
+OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 _LEAST = 2
 """Rows and columns of a block: with one alone, a point would lie on two edges."""
 
@@ -161,7 +161,7 @@ class Block:
         for name in SIDES if self.margin else SIDES[:2]:
             neighbour = self.neighbour(name)
             if neighbour is not None:
-                tags = SIDES.index(name), SIDES.index(_OPPOSITE[name])
+                tags = SIDES.index(name), SIDES.index(OPPOSITE[name])
                 found.append(Side(name, neighbour, strips[name], halos[name], *tags))
         return tuple(found)
 

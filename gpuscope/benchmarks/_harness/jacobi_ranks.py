@@ -26,6 +26,7 @@ from gpuscope.benchmarks._harness.ranks import Ranks
 from gpuscope.benchmarks._harness.registry import CORRUPT
 from gpuscope.benchmarks._harness.result import (
     NOT_JUDGED,
+    NOT_OBSERVABLE,
     Expected,
     Quantity,
     Result,
@@ -121,6 +122,10 @@ class Variant(ABC):
     """
 
     streams: Sequence[Any]
+    waits = True
+    """The host waits while steps are done: they cannot be issued ahead of a closed gate."""
+    allocate: Callable[[tuple[int, int]], Any] | None = None
+    """Makes an array of a shape for the block, where that is not CuPy's work."""
     norm_lag = 2
     """A step's norm is known to all ranks so many steps later, if :meth:`sum_norm` sums it."""
 
@@ -130,7 +135,7 @@ class Variant(ABC):
         self.cp = ranks.session.cp
         self.ranks = ranks
         self.block = block
-        self.tile = Tile(self.cp, kernels, block)
+        self.tile = Tile(self.cp, kernels, block, self.allocate)
         self.norm_every = norm_every
         self.norm_sum = NormSum(ranks.comm)
         self.totals: dict[int, float] = {}
@@ -259,6 +264,8 @@ def measure(
     make: _Make,
     cut_columns: bool,
     overlapping: bool,
+    pairs: Sequence[tuple[str, str]] = (("d2h", "kernel"), ("h2d", "kernel")),
+    observable: bool = True,
     lines: Sequence[str] = (),
 ) -> Result:
     """Prove a variant, find its sizes, measure it, and put the result together.
@@ -276,7 +283,11 @@ def measure(
     cut_columns
         Cut the grid into blocks, not slabs of rows.
     overlapping
-        The trace must show that copies ran beside kernels; if not, that they did not.
+        The trace must show that the exchange ran beside kernels; if not, that it did not.
+    pairs
+        The classes in which it shows that.
+    observable
+        The exchange leaves rows in a trace.
     lines
         What the table says besides.
     """
@@ -304,9 +315,12 @@ def measure(
         session.check(check)
     measured = session.measure(
         [
-            Pass("compute", variant.streams, _times(options.steps, variant.compute), waits=True),
-            Pass("exchange", variant.streams, _times(options.steps, variant.exchange), waits=True),
-            Pass(pass_name, variant.streams, lambda: variant.run(options.steps), waits=True),
+            Pass(name, variant.streams, issue, waits=variant.waits)
+            for name, issue in (
+                ("compute", _times(options.steps, variant.compute)),
+                ("exchange", _times(options.steps, variant.exchange)),
+                (pass_name, lambda: variant.run(options.steps)),
+            )
         ],
         arguments.reps,
         check=check,
@@ -321,7 +335,7 @@ def measure(
     )
     figures = step_figures(grid, total_ns, compute_ns, exchange_ns, stages, overlapping=overlapping)
     figures["solve_steps"] = solved
-    covered = COVERED * _to_cover_ns(stages, exchange_ns) <= stages["inner_ns"]
+    covered = COVERED * _to_cover_ns(variant, stages, exchange_ns) <= stages["inner_ns"]
     shared = len(set(ranks.gather(session.pci_bus_id))) < ranks.size
     if shared:
         notes.append("ranks share a GPU: nothing is judged")
@@ -346,7 +360,11 @@ def measure(
             Quantity("updates", figures["updates_per_s"], "updates/s", limit, memory),
         ],
         expected=_expected(
-            pass_name, overlapping, judged=not shared and (covered or not overlapping)
+            pass_name,
+            pairs,
+            overlapping,
+            judged=not shared and (covered or not overlapping),
+            observable=observable,
         ),
         title=f"{grid[0]} × {grid[1]} points, {split[0]} × {split[1]} blocks, "
         f"{options.steps} steps",
@@ -397,15 +415,21 @@ def step_figures(
     }
 
 
-def _expected(pass_name: str, overlapping: bool, *, judged: bool) -> tuple[Expected, ...]:
-    """Return the verdicts that the trace must show, on every rank."""
+def _expected(
+    pass_name: str,
+    pairs: Sequence[tuple[str, str]],
+    overlapping: bool,
+    *,
+    judged: bool,
+    observable: bool,
+) -> tuple[Expected, ...]:
+    """Return the verdicts that the trace must show of pairs of classes, on every rank."""
+    if not observable:
+        return tuple(Expected(pass_name, a, b, NOT_OBSERVABLE, None) for a, b in pairs)
+    if not judged:
+        return tuple(Expected(pass_name, a, b, NOT_JUDGED, None) for a, b in pairs)
     verdict = "overlapped" if overlapping else "serialized"
-    return tuple(
-        Expected(pass_name, copy, "kernel", verdict, 1.0)
-        if judged
-        else Expected(pass_name, copy, "kernel", NOT_JUDGED, None)
-        for copy in ("d2h", "h2d")
-    )
+    return tuple(Expected(pass_name, a, b, verdict, 1.0) for a, b in pairs)
 
 
 def _times(count: int, operation: Callable[[], None]) -> Callable[[], None]:
@@ -495,7 +519,7 @@ def _calibrate(ranks: Ranks, options: Options, make: _Make, cut_columns: bool) -
         variant = make(block, options.norm_every)
         stages = _stage_times(variant)
         exchange_ns = _host_ns(variant, variant.exchange)
-        wanted = COVER_FACTOR * _to_cover_ns(stages, exchange_ns) / stages["inner_ns"]
+        wanted = COVER_FACTOR * _to_cover_ns(variant, stages, exchange_ns) / stages["inner_ns"]
         if wanted <= 1:
             return rows, columns
         if cut_columns:
@@ -530,12 +554,13 @@ def _host_ns(variant: Variant, operation: Callable[[], None]) -> int:
     return median_ns
 
 
-def _to_cover_ns(stages: Mapping[str, int], exchange_ns: float) -> float:
+def _to_cover_ns(variant: Variant, stages: Mapping[str, int], exchange_ns: float) -> float:
     """Return how long the interior must last to hide what else there is to a step.
 
-    The host issues the kernels before it turns to the exchange.
+    A host that waits issues the kernels before it turns to the exchange.
     """
-    return stages["issue_ns"] + stages["edge_ns"] + exchange_ns
+    issue_ns = stages["issue_ns"] if variant.waits else 0
+    return issue_ns + stages["edge_ns"] + exchange_ns
 
 
 def _stage_times(variant: Variant) -> dict[str, int]:

@@ -183,7 +183,13 @@ def test_copies_must_overlap_or_must_not_or_are_not_judged() -> None:
     assert [
         (row.a, row.b, row.verdict, row.ratio_limit)
         for judged, overlapping in ((True, True), (True, False), (False, True))
-        for row in jacobi_ranks._expected("steps", overlapping, judged=judged)
+        for row in jacobi_ranks._expected(
+            "steps",
+            (("d2h", "kernel"), ("h2d", "kernel")),
+            overlapping,
+            judged=judged,
+            observable=True,
+        )
     ] == [
         ("d2h", "kernel", "overlapped", 1.0),
         ("h2d", "kernel", "overlapped", 1.0),

@@ -1,0 +1,136 @@
+"""``jacobi-nccl-overlap``: the edges of a slab first, so that NCCL carries them beside the rest.
+
+The grid is cut into slabs of rows, one a rank. What the neighbours need is computed and exchanged
+on a stream of high priority, the inner rows on one of low priority. ::
+
+    high    [reset][edges][send, receive ====][reset][edges][send, receive ====] …
+    low            [inner rows ==============]       [inner rows ==============] …
+
+A GPU full of inner rows has room for NCCL's kernel only as blocks end: the priority lets it in
+first. The two streams wait for each other once a step:
+
+* the edges, and the reset of the norm before them, for the inner rows of the step before: they read
+  two of those rows, and what those add to the norm must be in it;
+* the inner rows for the reset, which stands behind the exchange of the step before on its stream.
+
+The host waits for nothing. With ``--graph`` two steps are captured once, and launched as a whole;
+the nodes must keep the priorities of their streams, or NCCL's kernel comes last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+from typing import Any
+
+from gpuscope.benchmarks._harness import CORRUPT, Benchmark, Result, Twin, open_ranks
+from gpuscope.benchmarks._harness.jacobi_ranks import OPTIONS, add_arguments, measure
+from gpuscope.benchmarks._harness.queued import CHAINED, OVERLAPPED, SAME_STREAM, NcclSteps
+from gpuscope.benchmarks._harness.stencil import StencilKernels
+from gpuscope.errors import ProgramError, UsageError
+
+_USE_NODE_PRIORITY = 8
+"""CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, from CUDA 11.7 on."""
+_SERIALIZED = "overlapped: communication and kernels serialized"
+_TWINS = (
+    Twin(SAME_STREAM, "edges, exchange and inner rows on one stream", _SERIALIZED),
+    Twin(CHAINED, "the inner rows wait for the exchange of their own step", _SERIALIZED),
+    CORRUPT,
+)
+
+
+class _Graphed(NcclSteps):
+    """Two steps as one CUDA graph: after two, the arrays lie as they lay before."""
+
+    def __init__(self, *arguments: Any, order: str, communicator: Any) -> None:
+        super().__init__(*arguments, order=order, communicator=communicator)
+        self.exchange()  # connects the ranks, which a capture cannot
+        runtime = self.cp.cuda.runtime
+        runtime.deviceSynchronize()
+        runtime.streamBeginCapture(self.high.ptr)
+        self.inner_done.record(self.high)  # no stream may wait for what was before the capture
+        for _ in range(2):
+            self.step(0)
+        self.high.wait_event(self.inner_done)
+        self.graph = keep_priorities(runtime.streamEndCapture(self.high.ptr))
+        runtime.graphUpload(self.graph, self.high.ptr)
+        self.high.synchronize()
+        self.tile.steps_done = 0
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps // 2):
+            self.cp.cuda.runtime.graphLaunch(self.graph, self.high.ptr)
+        self.tile.steps_done += steps
+        self.tile.norm.copy_out(self.high)
+
+
+def keep_priorities(graph: int) -> int:
+    """Make a captured graph ready to be launched, each node with the priority of its own stream.
+
+    CuPy's graphs have all nodes at the priority of the stream that the graph is launched into.
+
+    Raises
+    ------
+    ProgramError
+        The driver refused.
+    """
+    driver = ctypes.CDLL("libcuda.so.1")
+    ready = ctypes.c_void_p()
+    status = driver.cuGraphInstantiateWithFlags(
+        ctypes.byref(ready), ctypes.c_void_p(graph), ctypes.c_ulonglong(_USE_NODE_PRIORITY)
+    )
+    if status or ready.value is None:
+        raise ProgramError(f"the CUDA graph could not be made (CUresult {status}).")
+    return ready.value
+
+
+def _run(arguments: argparse.Namespace) -> Result:
+    """Run the benchmark."""
+    twin = None if arguments.twin is None else BENCHMARK.twin(arguments.twin).name
+    order = twin if twin in (SAME_STREAM, CHAINED) else OVERLAPPED
+    variant = NcclSteps
+    if arguments.graph:
+        refuse_what_no_graph_does(arguments.steps, arguments.tolerance)
+        variant = _Graphed
+    with open_ranks(BENCHMARK.name, oversubscribe=arguments.oversubscribe) as ranks:
+        kernels, communicator = StencilKernels(ranks.session.cp), ranks.nccl()
+        return measure(
+            ranks,
+            arguments,
+            benchmark=BENCHMARK.name,
+            pass_name="overlapped",
+            make=lambda *block: variant(
+                ranks, kernels, *block, order=order, communicator=communicator
+            ),
+            cut_columns=False,
+            overlapping=order == OVERLAPPED,
+            pairs=(("comm", "kernel"),),
+        )
+
+
+def refuse_what_no_graph_does(steps: int | None, tolerance: float | None) -> None:
+    """Raise UsageError for options that a graph of two steps cannot serve."""
+    if (steps or 0) % 2:
+        raise UsageError("--graph launches two steps at once: give an even number of --steps.")
+    if tolerance is not None:
+        raise UsageError("--graph looks at no norm on its way: leave --tolerance out.")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    add_arguments(parser)
+    parser.add_argument(
+        "--graph", action="store_true", help="launch steps as a CUDA graph, two at once"
+    )
+
+
+BENCHMARK = Benchmark(
+    name="jacobi-nccl-overlap",
+    summary="a stencil on several GPUs whose edges NCCL carries while the inner rows are computed",
+    options=f"{OPTIONS}  --graph",
+    needs="2 GPUs, MPI, NCCL",
+    twins=_TWINS,
+    add_arguments=_add_arguments,
+    run=_run,
+    ranks=True,
+)

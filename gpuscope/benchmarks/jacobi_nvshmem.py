@@ -1,0 +1,257 @@
+"""``jacobi-nvshmem``: the edges of a slab first, and put into the neighbours' memory.
+
+The grid is cut into slabs of rows, one a rank. What a neighbour needs is computed on a stream of
+high priority and put straight into the neighbour's halo, with a signal behind it; the inner rows
+are computed on a stream of low priority. ::
+
+    high    [reset][edges][put ↑][put ↓][wait for both signals][reset][edges] …
+    low            [inner rows ==================]             [inner rows ======] …
+
+Nobody is asked before a row is put: a neighbour's halo is written for the next step only after its
+signal of this step came, which it sends when it has read that halo.
+
+With ``--in-kernel`` the kernel that computes an edge puts it itself. Each block puts its part; the
+last one of the row to be done signals, once all parts are there. ::
+
+    high    [reset][edge ↑, put][edge ↓, put][wait for both signals] …
+
+Such puts leave no rows in a trace: whether they hid is told by the time alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from gpuscope.benchmarks._harness import (
+    CORRUPT,
+    Benchmark,
+    Heap,
+    Result,
+    Twin,
+    open_heap,
+    open_ranks,
+)
+from gpuscope.benchmarks._harness.decomposition import OPPOSITE, Side, cut
+from gpuscope.benchmarks._harness.jacobi_ranks import OPTIONS, add_arguments, measure
+from gpuscope.benchmarks._harness.queued import CHAINED, OVERLAPPED, Queued, address
+from gpuscope.benchmarks._harness.sizing import DEVICE_MEMORY_RATIO
+from gpuscope.benchmarks._harness.stencil import StencilKernels
+
+_BARRIER = Twin(
+    "barrier",
+    "the inner rows wait for a barrier of all ranks behind the exchange",
+    "overlapped: puts and kernels serialized",
+)
+_HEAP_BYTES = 4 << 30
+_BLOCK = 256
+
+_DEVICE_CODE = r"""
+#include <device/nvshmem_defines.h>
+#include <device/nvshmemx_defines.h>
+// Puts a block's part of a row; the last block of the row to be done signals.
+__device__ void put_part(float* halo, const float* row, unsigned count, int peer,
+                         unsigned long long* signal, unsigned long long value, unsigned* done) {
+    __syncthreads();
+    nvshmemx_float_put_nbi_block(halo, row, count, peer);
+    nvshmem_quiet();  // each thread: what it wrote is there before it says so
+    __syncthreads();
+    if (threadIdx.x == 0 && atomicAdd(done, 1u) == gridDim.x - 1) {
+        *done = 0;
+        nvshmemx_signal_op((uint64_t*)signal, value, NVSHMEM_SIGNAL_SET, peer);
+    }
+}
+// One step on columns [column, end_column) of a row, as jacobi_step does it, and the whole row to
+// the neighbour's halo.
+extern "C" __global__ void jacobi_edge_put(const float* __restrict__ from, float* to,
+                                           unsigned columns, unsigned row, unsigned column,
+                                           unsigned end_column, double* norm, float* halo,
+                                           int peer, unsigned long long* signal,
+                                           unsigned long long value, unsigned* done) {
+    unsigned first = blockIdx.x * blockDim.x;
+    unsigned x = first + threadIdx.x;
+    size_t begin = (size_t)row * columns, at = begin + x;
+    double sum = 0.0;
+    if (x >= column && x < end_column) {
+        float above = from[at - columns], here = from[at], below = from[at + columns];
+        float mean = 0.25f * (((above + below) + from[at - 1]) + from[at + 1]);
+        to[at] = mean;
+        double change = (double)mean - (double)here;
+        sum = change * change;
+    }
+    for (int step = 16; step; step /= 2) sum += __shfl_down_sync(0xffffffffu, sum, step);
+    __shared__ double sums[32];
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) sum += sums[warp];
+        atomicAdd(norm, sum);
+    }
+    unsigned count = min(blockDim.x, columns - first);
+    put_part(halo + first, to + begin + first, count, peer, signal, value, done);
+}
+// The row as it is to the neighbour's halo.
+extern "C" __global__ void jacobi_put(const float* row, unsigned columns, float* halo, int peer,
+                                      unsigned long long* signal, unsigned long long value,
+                                      unsigned* done) {
+    unsigned first = blockIdx.x * blockDim.x;
+    unsigned count = min(blockDim.x, columns - first);
+    put_part(halo + first, row + first, count, peer, signal, value, done);
+}
+"""
+
+
+class _Target:
+    """Where the row of one side goes: the neighbour's halo on the opposite side, and its signal."""
+
+    def __init__(self, side: Side, block: Any, signals: Any, arrived: list[str]) -> None:
+        neighbour = cut(block.grid, block.split, side.neighbour, periodic=block.periodic)
+        opposite = OPPOSITE[side.name]
+        self.side = side
+        self.halo = next(each.receives for each in neighbour.sides if each.name == opposite)
+        self.signal = signals.data.ptr + 8 * arrived.index(opposite)
+        """Its address there: heaps are alike."""
+        self.mine = signals.data.ptr + 8 * arrived.index(side.name)
+        """The address of the signal that the neighbour sends back."""
+
+
+class _Puts(Queued):
+    """The rows are put on the stream: a copy and a signal each."""
+
+    def __init__(self, *arguments: Any, order: str, heap: Heap, barrier: bool) -> None:
+        self.heap = heap
+        super().__init__(*arguments, order=order)
+        self.barrier = barrier
+        sides = ["up", "down"]
+        signals = heap.signals(len(sides))
+        self.targets = [_Target(side, self.block, signals, sides) for side in self.block.sides]
+        self.value = 0
+        """What the signals were set to last: all ranks count alike."""
+        self.cp.cuda.runtime.deviceSynchronize()
+        self.ranks.barrier()  # nobody signals before all signals are 0
+
+    def allocate(self, shape: tuple[int, int]) -> Any:
+        """Return an array of the heap: as large on every rank as on the one with most rows."""
+        rows, columns = shape
+        most = max(self.ranks.gather(rows))
+        return self.heap.array((most, columns))[:rows]
+
+    def carry(self, array: Any, stream: Any) -> None:
+        self.value += 1
+        for target in self.targets:
+            self.heap.put_signal(
+                address(array, target.halo),
+                address(array, target.side.sends),
+                4 * target.side.sends.points,
+                target.signal,
+                self.value,
+                target.side.neighbour,
+                stream,
+            )
+        self.wait(stream)
+
+    def wait(self, stream: Any) -> None:
+        """Issue the wait for what the neighbours put."""
+        for target in self.targets:
+            self.heap.wait(target.mine, self.value, stream)
+
+    def after_exchange(self, stream: Any) -> None:
+        if self.barrier:
+            self.heap.barrier(stream)
+
+
+class _InKernel(_Puts):
+    """The kernel that computes an edge puts it."""
+
+    def __init__(self, *arguments: Any, kernels: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.edge_put, self.put = kernels
+        self.done = self.cp.zeros(1, "uint32")
+        """Blocks of a row that are through; the kernels of a stream do not overlap."""
+
+    def boundary(self, stream: Any) -> None:
+        import numpy as np
+
+        self.value += 1
+        now, other = self.tile.now, self.tile.other
+        columns = np.uint32(now.shape[1])
+        for target in self.targets:
+            region = self.block.edges[target.side.name]
+            place = np.uint32(region.row), np.uint32(region.column), np.uint32(region.end_column)
+            arguments = now, other, columns, *place, self.tile.norm.address
+            self._launch(self.edge_put, arguments, target, other, stream)
+        self.wait(stream)
+
+    def carry(self, array: Any, stream: Any) -> None:
+        import numpy as np
+
+        self.value += 1
+        columns = np.uint32(array.shape[1])
+        for target in self.targets:
+            arguments = address(array, target.side.sends), columns
+            self._launch(self.put, arguments, target, array, stream)
+        self.wait(stream)
+
+    def _launch(
+        self, kernel: Any, arguments: tuple[Any, ...], target: _Target, array: Any, stream: Any
+    ) -> None:
+        """Issue a kernel that puts a row of an array: `arguments`, then where it goes."""
+        import numpy as np
+
+        blocks = -(-array.shape[1] // _BLOCK)
+        halo, peer = address(array, target.halo), np.int32(target.side.neighbour)
+        signal = target.signal, np.uint64(self.value), self.done
+        with stream:
+            kernel((blocks,), (_BLOCK,), (*arguments, halo, peer, *signal))
+
+
+def _run(arguments: argparse.Namespace) -> Result:
+    """Run the benchmark."""
+    twin = None if arguments.twin is None else BENCHMARK.twin(arguments.twin).name
+    barrier = twin == _BARRIER.name
+    with open_ranks(BENCHMARK.name, oversubscribe=arguments.oversubscribe) as ranks:
+        cp = ranks.session.cp
+        kernels = StencilKernels(cp)
+        free_bytes = min(ranks.gather(int(cp.cuda.runtime.memGetInfo()[0])))
+        heap_bytes = min(_HEAP_BYTES, int(DEVICE_MEMORY_RATIO * free_bytes))
+        with open_heap(ranks, heap_bytes) as heap:
+            options: dict[str, Any] = {
+                "order": CHAINED if barrier else OVERLAPPED,
+                "heap": heap,
+                "barrier": barrier,
+            }
+            variant: type[_Puts] = _Puts
+            if arguments.in_kernel:
+                variant = _InKernel
+                options["kernels"] = heap.load(cp, _DEVICE_CODE, ("jacobi_edge_put", "jacobi_put"))
+            return measure(
+                ranks,
+                arguments,
+                benchmark=BENCHMARK.name,
+                pass_name="overlapped",
+                make=lambda *block: variant(ranks, kernels, *block, **options),
+                cut_columns=False,
+                overlapping=not barrier,
+                pairs=(("kernel", "p2p"),),
+                observable=not arguments.in_kernel,
+            )
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    add_arguments(parser)
+    parser.add_argument(
+        "--in-kernel", action="store_true", help="the kernel that computes an edge puts it itself"
+    )
+
+
+BENCHMARK = Benchmark(
+    name="jacobi-nvshmem",
+    summary="a stencil on several GPUs whose edges are put into the neighbours' memory",
+    options=f"{OPTIONS}  --in-kernel",
+    needs="2 GPUs, MPI, NVSHMEM",
+    twins=(_BARRIER, CORRUPT),
+    add_arguments=_add_arguments,
+    run=_run,
+    ranks=True,
+)

@@ -1,0 +1,336 @@
+"""Steps issued ahead: right in any order of the streams, wrong without a wait; NCCL; NVSHMEM."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuscope.benchmarks import jacobi_nccl_overlap, jacobi_nvshmem
+from gpuscope.benchmarks._harness import jacobi_ranks
+from gpuscope.benchmarks._harness.decomposition import cut
+from gpuscope.benchmarks._harness.queued import (
+    CHAINED,
+    OVERLAPPED,
+    SAME_STREAM,
+    SERIALIZED,
+    NcclSteps,
+    Queued,
+)
+from gpuscope.benchmarks._harness.stencil import prove_tile
+from gpuscope.benchmarks.jacobi_nvshmem import _Puts
+from gpuscope.errors import ProgramError, UsageError
+from tests.simulated_gpu import SimulatedGpu, SimulatedKernels, Stream, session
+
+GRID = (11, 9)
+STEPS = 7
+SEEDS = range(15)
+ORDERS = (SERIALIZED, OVERLAPPED, SAME_STREAM, CHAINED)
+
+
+class Heap:
+    """Arrays of all ranks, each at one address: puts are done when their stream comes to them."""
+
+    def __init__(self, gpu: SimulatedGpu, rank: int, heaps: list[Heap]) -> None:
+        self.gpu, self.rank, self.heaps = gpu, rank, heaps
+        self.arrays: list[Any] = []
+
+    def array(self, shape: tuple[int, ...], dtype: str = "float32") -> Any:
+        made = self.gpu.zeros(shape, dtype)
+        self.arrays.append(made)
+        return made
+
+    def signals(self, count: int) -> Any:
+        return self.array((count,), "uint64")
+
+    def flat(self, address: int, peer: int) -> Any:
+        """Return what lies from an address on at another rank, which has an array alike."""
+        for mine, theirs in zip(self.arrays, self.heaps[peer].arrays, strict=False):
+            offset = (address - mine.ctypes.data) // mine.itemsize
+            if 0 <= offset < mine.size:
+                return theirs.reshape(-1)[offset:]
+        raise AssertionError("no array of the heap")
+
+    def put_signal(
+        self, target: int, source: int, size: int, signal: int, value: int, peer: int, stream: Any
+    ) -> None:
+        points = size // 4
+        stream.issue(
+            lambda: np.copyto(
+                self.flat(target, peer)[:points], self.flat(source, self.rank)[:points]
+            )
+        )
+        stream.issue(lambda: self.flat(signal, peer).__setitem__(0, value))
+
+    def wait(self, signal: int, value: int, stream: Any) -> None:
+        stream.issue(lambda: None, lambda: bool(self.flat(signal, self.rank)[0] >= value))
+
+    def barrier(self, stream: Any) -> None:
+        """Nothing: the twin's order is what is looked at here."""
+
+
+def make(
+    size: int, order: str, seed: int, left_out: Any = (), *, periodic: bool = True
+) -> list[_Puts]:
+    """Return all ranks, on GPUs whose streams go on by one chance."""
+    gpu = SimulatedGpu(seed, left_out)
+    heaps: list[Heap] = []
+    heaps += [Heap(gpu, rank, heaps) for rank in range(size)]
+    blocks = [cut(GRID, (size, 1), rank, periodic=periodic) for rank in range(size)]
+    heights = [block.shape[0] for block in blocks]
+    everyone = []
+    for rank, heap in enumerate(heaps):
+        ranks: Any = SimpleNamespace(
+            session=session(gpu),
+            comm=None,
+            gather=lambda rows: heights,
+            barrier=lambda: None,
+        )
+        kernels: Any = SimulatedKernels(gpu)
+        fake: Any = heap
+        everyone.append(
+            _Puts(ranks, kernels, blocks[rank], 2, order=order, heap=fake, barrier=False)
+        )
+    return everyone
+
+
+def is_right(everyone: list[_Puts], *, periodic: bool = True) -> bool:
+    """Do steps on all ranks, and say whether they come to what one GPU comes to."""
+    for each in everyone:
+        each.run(STEPS)
+    everyone[0].cp.cuda.runtime.deviceSynchronize()
+    norm = float(sum(each.tile.norm.host[0] for each in everyone))
+    try:
+        for each in everyone:
+            prove_tile(each.tile, {STEPS - 1: norm})
+    except ProgramError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("order", ORDERS)
+def test_any_order_of_the_streams_gives_what_one_gpu_gives(
+    order: str, size: int, periodic: bool
+) -> None:
+    for seed in SEEDS:
+        assert is_right(make(size, order, seed, periodic=periodic), periodic=periodic)
+
+
+def test_each_stream_waits_for_the_other_once_a_step_and_needs_to() -> None:
+    everyone = make(2, OVERLAPPED, 0)
+    assert is_right(everyone)
+    waits = sorted(everyone[0].cp.waits)
+    high, low = (0, 2), (1, 3)
+    assert {stream for stream, _ in waits} == {*high, *low}
+    assert len(waits) == 2 * 2  # ranks, streams
+    for wait in waits:
+        assert not all(is_right(make(2, OVERLAPPED, seed, (wait,))) for seed in SEEDS), wait
+
+
+@pytest.mark.parametrize(
+    ("order", "gets_on"), [(OVERLAPPED, True), (SAME_STREAM, False), (CHAINED, False)]
+)
+def test_inner_rows_beside_an_exchange_that_hangs(order: str, gets_on: bool) -> None:
+    """Rank 1 issues nothing: rank 0 waits for it for ever."""
+    alone, _ = make(2, order, 0)
+    before = alone.tile.other.copy()
+    target = alone.tile.other
+    alone.step(0)
+    with pytest.raises(AssertionError, match="can never come"):
+        alone.cp.cuda.runtime.deviceSynchronize()
+    edge, inner = alone.block.edges["up"].slices, alone.block.inner.slices
+    assert not np.array_equal(target[edge], before[edge])
+    assert np.array_equal(target[inner], before[inner]) is not gets_on
+
+
+# The norms on the way.
+
+
+class Alone(Queued):
+    """One rank that exchanges nothing; `totals` is what all ranks find, look by look."""
+
+    def __init__(self, totals: list[float], norm_every: int) -> None:
+        gpu = SimulatedGpu(0)
+        ranks: Any = SimpleNamespace(
+            session=session(gpu), comm=None, gather=lambda mine: [totals.pop(0)]
+        )
+        kernels: Any = SimulatedKernels(gpu)
+        super().__init__(ranks, kernels, cut(GRID, (1, 1), 0), norm_every, order=OVERLAPPED)
+        self.log: list[str] = []
+        self.looked_at = SimpleNamespace(
+            record=lambda stream: self.log.append(f"copied behind step {self.tile.steps_done - 1}"),
+            synchronize=lambda: self.log.append(f"{self.tile.steps_done} steps issued: look"),
+        )
+
+    def carry(self, array: Any, stream: Any) -> None:
+        pass
+
+
+def test_the_host_looks_at_a_norm_when_more_steps_are_issued_behind_it() -> None:
+    steps = Alone([9.0, 4.0, 1.0], 3)
+    assert steps.solve(1.5) == 11
+    assert steps.log == [
+        "copied behind step 0",
+        "4 steps issued: look",
+        "copied behind step 3",
+        "7 steps issued: look",
+        "copied behind step 6",
+        "10 steps issued: look",
+        "copied behind step 9",
+    ]
+    assert steps.totals == {0: 9, 3: 4, 6: 1}
+    # That of step 6 was small enough.
+    assert 11 - 1 - steps.norm_lag == 6
+    steps.log.clear()
+    steps.run(8)
+    assert not any("look" in line for line in steps.log)
+
+
+# NCCL.
+
+
+@pytest.fixture
+def nccl(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a NCCL that writes down its groups in ``log``."""
+    log: list[tuple[str, int, int]] = []
+    fake = SimpleNamespace(
+        NCCL_FLOAT32=7,
+        groupStart=lambda: log.append(("start", 0, 0)),
+        groupEnd=lambda: log.append(("end", 0, 0)),
+        log=log,
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(nccl=fake))
+    return fake
+
+
+def nccl_steps(make: Callable[..., NcclSteps], log: Any, size: int, rank: int) -> NcclSteps:
+    """Return a rank whose sends and receives are written down, with address and peer."""
+    gpu = SimulatedGpu(0)
+    ranks: Any = SimpleNamespace(session=session(gpu), comm=None)
+    kernels: Any = SimulatedKernels(gpu)
+
+    def note(word: str, at: int, count: int, peer: int) -> None:
+        assert count == GRID[1]
+        log.append((word, at, peer))
+
+    communicator = SimpleNamespace(
+        send=lambda at, count, kind, peer, stream: note("send", at, count, peer),
+        recv=lambda at, count, kind, peer, stream: note("recv", at, count, peer),
+    )
+    block = cut(GRID, (size, 1), rank)
+    return make(ranks, kernels, block, 1, order=OVERLAPPED, communicator=communicator)
+
+
+@pytest.mark.parametrize(
+    ("size", "rank", "expected"),
+    [
+        # Two ranks send each other two rows: what goes up first comes from below first.
+        (2, 0, ["send 1 1", "send 6 1", "recv 7 1", "recv 0 1"]),
+        (3, 1, ["send 1 0", "send 4 2", "recv 5 2", "recv 0 0"]),
+    ],
+)
+def test_nccl_receives_in_the_order_in_which_neighbours_send(
+    nccl: Any, size: int, rank: int, expected: list[str]
+) -> None:
+    steps = nccl_steps(NcclSteps, nccl.log, size, rank)
+    array = steps.tile.now
+    steps.carry(array, steps.high)
+    (start, _, _), *rows, (end, _, _) = nccl.log
+    assert (start, end) == ("start", "end")
+    assert [
+        f"{word} {(at - array.ctypes.data) // array.strides[0]} {peer}" for word, at, peer in rows
+    ] == expected
+
+
+def test_a_graph_is_two_steps_and_is_launched_half_as_often(
+    nccl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[str] = []
+
+    class Gpu(SimulatedGpu):
+        def __init__(self, seed: int) -> None:
+            super().__init__(seed)
+            runtime = self.cuda.runtime
+            runtime.streamBeginCapture = lambda stream: log.append("begin")
+            runtime.streamEndCapture = lambda stream: log.append("end")
+            runtime.graphUpload = lambda graph, stream: log.append("upload")
+            runtime.graphLaunch = lambda graph, stream: log.append("launch")
+
+    monkeypatch.setattr(sys.modules[__name__], "SimulatedGpu", Gpu)
+    monkeypatch.setattr(jacobi_nccl_overlap, "keep_priorities", lambda graph: 1)
+    monkeypatch.setattr(Stream, "issue", lambda self, *work: log.append("work"))
+    steps = nccl_steps(jacobi_nccl_overlap._Graphed, nccl.log, 2, 0)
+    groups = [word for word, _, _ in nccl.log].count("start")
+    assert groups == 3  # once to connect, and two steps
+    assert log[0] == "begin"
+    assert log[-2:] == ["end", "upload"]
+    log.clear()
+    array = steps.tile.now
+    steps.run(6)
+    assert log[:3] == ["launch"] * 3
+    assert (steps.tile.steps_done, steps.tile.now is array) == (6, True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "tolerance", "says"), [(7, None, "even number"), (None, 1e-3, "no norm on its way")]
+)
+def test_what_a_graph_of_two_steps_cannot_do_is_refused(
+    steps: int | None, tolerance: float | None, says: str
+) -> None:
+    jacobi_nccl_overlap.refuse_what_no_graph_does(8, None)
+    with pytest.raises(UsageError, match=says):
+        jacobi_nccl_overlap.refuse_what_no_graph_does(steps, tolerance)
+
+
+# NVSHMEM from a kernel.
+
+
+def test_an_edge_goes_to_the_opposite_halo_of_the_neighbour_with_its_signal() -> None:
+    """The three ranks of 11 rows have 4, 4 and 3: halos lie at rows 0 and 5, or 4."""
+    everyone = make(3, OVERLAPPED, 0)
+    found = [
+        (target.side.name, target.side.neighbour, target.halo.row) for target in everyone[1].targets
+    ]
+    assert found == [("up", 0, 5), ("down", 2, 0)]
+    assert [target.halo.row for target in everyone[0].targets] == [4, 0]
+    up, down = everyone[1].targets
+    assert (up.signal, down.signal) == (down.mine, up.mine)
+
+
+def test_what_a_kernel_puts_is_not_observable() -> None:
+    row, *others = jacobi_ranks._expected(
+        "overlapped", (("kernel", "p2p"),), True, judged=True, observable=False
+    )
+    assert (row.verdict, row.ratio_limit, others) == ("inconclusive (not observable)", None, [])
+
+
+DEVICE_LIBRARY = r"""
+typedef unsigned long long uint64_t;
+enum { NVSHMEM_SIGNAL_SET };
+__device__ void nvshmemx_float_put_nbi_block(float*, const float*, size_t, int);
+__device__ void nvshmem_quiet();
+__device__ void nvshmemx_signal_op(uint64_t*, uint64_t, int, int);
+"""
+
+
+def test_the_kernels_that_put_compile_against_the_functions_they_call() -> None:
+    from tests.unit.benchmarks.test_kernels import LIBRARY, compile_log
+
+    if LIBRARY is None:
+        pytest.skip("nvidia-cuda-nvrtc is not installed")
+    includes, _, kernels = jacobi_nvshmem._DEVICE_CODE.partition("\n// Puts")
+    assert includes.split() == [
+        "#include",
+        "<device/nvshmem_defines.h>",
+        "#include",
+        "<device/nvshmemx_defines.h>",
+    ]
+    log = compile_log(f"{DEVICE_LIBRARY}// Puts{kernels}", 90)
+    assert log is None or "error" not in log
