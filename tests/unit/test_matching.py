@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope import api
+import gpuscope
+from gpuscope import api, samples
 from gpuscope.analysis import Options
 from gpuscope.communication import exchanges
+from gpuscope.model.classes import CODE
 from gpuscope.model.exchange import Exchange
 from gpuscope.model.result import Communication
 from gpuscope.model.trace import Process, Trace
@@ -266,3 +269,88 @@ def test_any_exchange_waits_for_the_last_of_its_partners(
             apart = max(times.values()) - min(times.values())
             assert late_ns == apart
             assert late == -1 if not apart else times[late] == max(times.values())
+
+
+# Real messages
+
+
+def paired_naively(traces: list[Trace]) -> list[list[int | None]]:
+    """Return, a rank, the transfer time of each kernel in the order of launches.
+
+    Kernel by kernel: what its NCCL call or group sends and receives is queued by sender, receiver
+    and communicator, and the shorter of two kernels that hold a message is what it took.
+    """
+    queues: dict[tuple[str, int, int, int], list[tuple[int, int]]] = {}
+    durations: list[list[int]] = []
+    for number, trace in enumerate(traces):
+        ops, api, ranges = trace.operations, trace.api, trace.ranges
+        assert ops is not None
+        assert api is not None
+        assert ranges is not None
+        calls = [
+            (ranges.start_ns[i], ranges.end_ns[i], trace.strings[ranges.name[i]], i)
+            for i in range(len(ranges))
+            if trace.strings[ranges.name[i]].startswith("nccl")
+        ]
+        rows = sorted(
+            (int(ops.launch[row]), row)
+            for row in range(len(ops))
+            if trace.strings[ops.name[row]].startswith("ncclDevKernel")
+        )
+        mine: list[int] = []
+        for launch, row in rows:
+            time = api.start_ns[launch]
+            place = max(at for at, call in enumerate(calls) if call[0] <= time)
+            first = place
+            if calls[place][2] == "ncclGroupEnd":
+                first = max(at for at in range(place) if calls[at][2] == "ncclGroupStart")
+            for _, _, name, i in calls[first : place + 1]:
+                if name in ("ncclSend", "ncclRecv"):
+                    ends = (number, int(ranges.peer[i]))
+                    ends = ends if name == "ncclSend" else ends[::-1]
+                    key = (name, int(ranges.communicator[i]), *ends)
+                    queues.setdefault(key, []).append((number, len(mine)))
+            mine.append(int(ops.end_ns[row] - ops.start_ns[row]))
+        durations.append(mine)
+    found: list[list[int | None]] = [[None] * len(mine) for mine in durations]
+    for (name, communicator, source, target), sends in queues.items():
+        if name == "ncclSend":
+            receives = queues["ncclRecv", communicator, source, target]
+            for both in zip(sends, receives, strict=True):
+                shorter = min(durations[rank][at] for rank, at in both)
+                for rank, at in both:
+                    found[rank][at] = shorter
+    return found
+
+
+def test_sends_of_a_real_run_are_matched_with_their_receives() -> None:
+    traces = [api.open_trace(samples.path(f"nccl_group_r{number}")) for number in (0, 1)]
+    for trace, exchange, expected in zip(
+        traces, exchanges(traces), paired_naively(traces), strict=True
+    ):
+        assert exchange is not None
+        assert exchange.reason is None
+        ops = trace.operations
+        assert ops is not None
+        rows = np.flatnonzero(ops.op_class == CODE["comm"])
+        rows = rows[np.argsort(ops.launch[rows])]
+        assert len(rows) == 900
+        assert exchange.transfer_ns[rows].tolist() == expected
+    # The ends of matched kernels agree to 0.1 µs on one host.
+    clock = exchanges(traces)[1].clocks[0]  # type: ignore[union-attr]
+    assert (clock.matched, clock.residual_ns) == (900, 145)
+
+
+def test_messages_of_several_communicators_of_a_real_run() -> None:
+    ranks = gpuscope.load_ranks(*(samples.path(f"nccl_several_r{number}") for number in (0, 1)))
+    frame = ranks.messages
+    assert set(frame["operation"]) == {"ncclAllReduce"}
+    assert set(frame["size_bytes"]) == {8 << 20}
+    # Eight in each of three passes on the whole communicator, four on each of two others.
+    counts = frame.groupby(["communicator", "rank"])["count"].sum().unstack()
+    assert sorted(counts[0].tolist()) == [12, 12, 24]
+    assert counts[0].tolist() == counts[1].tolist()
+    transfers = frame.groupby(["communicator", "rank"])["transfer_ns"].sum().unstack()
+    assert transfers[0].tolist() == transfers[1].tolist()
+    several = ranks[0].overlap("several").scope
+    assert several.concurrency.classes["comm"].peak == 2
