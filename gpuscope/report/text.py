@@ -85,16 +85,46 @@ def render_analysis(analysis: Analysis, console: Console, top: int | None = None
     if hidden:
         what = "of one class of work only" if top is None else "with less to gain"
         console.print(f"[dim]{hidden} more {what}: --json and --csv list them[/dim]")
-    for link in analysis.link_pairs:
-        style = VERDICT_STYLE[link.verdict]
-        console.print(
-            f"links {link.a} ∩ {link.b}: {format_ratio(link.overlap_ratio)} "
-            f"[{style}]{link.verdict}[/{style}] ({escape(link.reason)})",
-            highlight=False,
-        )
+    _print_links(analysis, console)
     for entry in analysis.communication:
         _print_communication(entry, where_of(entry, rows), console)
     render_findings(analysis.findings, console)
+
+
+def _print_links(analysis: Analysis, console: Console) -> None:
+    """Print how the two directions between GPUs overlap: in the trace, and in ranges."""
+    from rich.markup import escape
+
+    lines = [("", pair) for pair in analysis.link_pairs]
+    ranges = {
+        (entry.path or entry.name, pair)
+        for entry in analysis.ranges
+        for pair in entry.link_pairs
+        if pair not in analysis.link_pairs
+    }
+    order = {name: place for place, name in enumerate(_labels(analysis))}
+    listed = sorted(ranges, key=lambda row: (order[row[0]], row[1].process, row[1].a, row[1].b))
+    lines += [(f" in {printable(name, _NAME_WIDTH)}", pair) for name, pair in listed[:_KINDS]]
+    for where, pair in lines:
+        style = VERDICT_STYLE[pair.verdict]
+        turns = (
+            ""
+            if pair.overlap_ns or pair.turns < 2
+            else f"; the direction changes {pair.turns} times"
+        )
+        console.print(
+            f"links {pair.a} ∩ {pair.b}{escape(where)}: {format_ratio(pair.overlap_ratio)} "
+            f"[{style}]{pair.verdict}[/{style}] ({escape(pair.reason)}{turns})",
+            highlight=False,
+        )
+    more = len(listed) - _KINDS
+    if more > 0:
+        _print_aside(f"links in {more} more ranges: --json lists them", console)
+
+
+def _labels(analysis: Analysis) -> list[str]:
+    """Return the paths or names of the ranges, each once, in their order."""
+    return list(dict.fromkeys(entry.path or entry.name for entry in analysis.ranges))
 
 
 def _print_communication(entry: Communication, where: str, console: Console) -> None:

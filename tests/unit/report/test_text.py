@@ -83,3 +83,34 @@ def test_markdown_has_a_row_a_pair(analysis: Analysis) -> None:
     text = to_markdown([analysis])
     assert "| \\(whole trace\\) | 1 |" in text.replace("(", "\\(").replace(")", "\\)")
     assert "| 20.0 ms | h2d ∩ kernel |" in text
+
+
+def test_directions_between_gpus_are_told_for_the_trace_and_for_ranges() -> None:
+    there, back = {"src": 0, "dst": 1}, {"src": 1, "dst": 0, "device": 1}
+    turns = [(place, place + 1, "s1", back if place % 2 else there) for place in range(6)]
+    trace = make_trace(
+        devices=2,
+        memset=[(200, 201, "s9")],
+        p2p=[
+            *((start * MS, end * MS, *rest) for start, end, *rest in turns),
+            (10 * MS, 20 * MS, "s1", there),
+            (10 * MS, 20 * MS, "s1", back),
+        ],
+        ranges=[("chain", 0, 7 * MS), ("both", 9 * MS, 21 * MS)],
+    )
+    printed = lines(api.analyze_trace(trace))
+    links = [line for line in printed if line.startswith("links")]
+    assert links[0].startswith("links 0>1 ∩ 1>0: 76.9 % overlapped")  # 10 of 13 ms
+    assert links[1].startswith("links 0>1 ∩ 1>0 in chain: 0.0 % serialized")
+    assert "the direction changes 5 times" in " ".join(printed)
+    assert links[2].startswith("links 0>1 ∩ 1>0 in both: 100.0 % overlapped")
+
+
+def test_more_ranges_than_a_screen_takes_are_counted() -> None:
+    there, back = {"src": 0, "dst": 1}, {"src": 1, "dst": 0, "device": 1}
+    places = range(7)
+    p2p = [(10 * at * MS, (10 * at + 5) * MS, "s1", way) for at in places for way in (there, back)]
+    ranges = [(f"r{at}", 10 * at * MS, (10 * at + 6) * MS) for at in places]
+    printed = lines(api.analyze_trace(make_trace(devices=2, p2p=p2p, ranges=ranges)))
+    assert sum(line.startswith("links 0>1 ∩ 1>0 in r") for line in printed) == 5
+    assert "links in 2 more ranges: --json lists them" in printed
