@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
@@ -17,8 +19,10 @@ def run(trace: Trace, options: Options) -> Result:
     context = Context(trace, activities, options)
     scopes = RangeScopes.of(trace, activities, options)
     totals = Totals(context, scopes.entries)
-    for groups in scopes.batches():
-        totals.add(activities, groups)
+    with ThreadPoolExecutor(1) as beside:
+        for groups in scopes.batches():
+            totals.add(activities, groups, beside)
+        totals.finish()
     link_pairs = _link_pairs(context, activities, options)
     instances: dict[int, list[InstanceResult]] = {}
     if options.instances:

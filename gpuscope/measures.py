@@ -9,6 +9,7 @@ busy time, every pair's overlap, exposed and idle time are sums over it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
@@ -180,6 +181,10 @@ class _Sums:
     """Last end of an engine's operation; -1 where there is none."""
     edge: _Edge
     """Where the last group ended."""
+    axis: Axis
+    """What the groups of the last piece are laid on."""
+    parts: Sequence[Disjoint]
+    """Its busy times on that, a class each."""
 
     def add(self, later: _Sums) -> None:
         """Add what a later piece of the same groups holds."""
@@ -190,7 +195,7 @@ class _Sums:
             (self.boundaries, later.boundaries),
         ):
             mine += its
-        self.edge = later.edge
+        self.edge, self.axis, self.parts = later.edge, later.axis, later.parts
         self.first = np.minimum(self.first, later.first)
         self.last = np.maximum(self.last, later.last)
 
@@ -233,6 +238,7 @@ class Totals:
         self.first_start = np.full(n, _FAR)
         self._streams = np.zeros((n * c, len(context.trace.streams)), np.bool_)
         self._groups: list[Int64] = []
+        self._beside: Future[None] | None = None
         self._instances: dict[int, Int64] | None = None
         self._limits = self._limit_table()
 
@@ -252,11 +258,26 @@ class Totals:
 
     # Adding
 
-    def add(self, activities: Activities, groups: Groups) -> None:
-        """Add the groups of one batch, each of them whole."""
+    def add(self, activities: Activities, groups: Groups, beside: Executor | None = None) -> None:
+        """Add the groups of one batch, each of them whole.
+
+        A part of the work is given to `beside`, if there is one; :meth:`finish` waits for it.
+        """
         if len(groups):
             begun = np.ones(len(groups.rows), np.bool_)
-            self._conclude(groups, self._measure(activities, groups, begun, under=True))
+            measured = self._measure(activities, groups, begun)
+            self._conclude(groups, measured)
+            self.finish()
+            if beside is None:
+                self._add_under(groups, measured.axis, measured.parts)
+            else:
+                self._beside = beside.submit(self._add_under, groups, measured.axis, measured.parts)
+
+    def finish(self) -> None:
+        """Wait for what goes on beside."""
+        if self._beside is not None:
+            self._beside.result()
+            self._beside = None
 
     def add_pieces(self, number: int, pieces: Iterable[Piece]) -> None:
         """Add the time line of a device as entry `number`, piece by piece."""
@@ -266,7 +287,7 @@ class Totals:
             a = piece.activities
             groups = Groups(np.arange(len(a.start_ns)), one, one + number, one - 1)
             begun = ~piece.continues
-            found = self._measure(a, groups, begun, under=False, before=before)
+            found = self._measure(a, groups, begun, before)
             before = found.edge
             if sums is None:
                 sums = found
@@ -281,8 +302,6 @@ class Totals:
         a: Activities,
         groups: Groups,
         begun: Bool,
-        *,
-        under: bool,
         before: _Edge | None = None,
     ) -> _Sums:
         """Measure groups; add what is a sum over their rows, and return the rest.
@@ -327,8 +346,6 @@ class Totals:
         self._add_partition(groups, shared)
         self._add_waits(groups, shared)
         self._add_streams(groups, axis, start[engine], end[engine], stream[engine])
-        if under:
-            self._add_under(groups, axis, parts)
         together = [shared.pair(i, j) for i, j in context.pairs]
         nothing = np.empty((len(groups), 0), np.int64)
         overlap, boundaries = (
@@ -347,6 +364,8 @@ class Totals:
             first=first,
             last=last,
             edge=shared.edge(),
+            axis=axis,
+            parts=parts,
         )
 
     def _conclude(self, groups: Groups, sums: _Sums) -> None:
