@@ -96,22 +96,17 @@ def _print_links(analysis: Analysis, console: Console) -> None:
     from rich.markup import escape
 
     lines = [("", pair) for pair in analysis.link_pairs]
-    ranges = {
-        (entry.path or entry.name, pair)
+    listed = dict.fromkeys(
+        (f" in {printable(entry.path or entry.name, _NAME_WIDTH)}", pair)
         for entry in analysis.ranges
         for pair in entry.link_pairs
         if pair not in analysis.link_pairs
-    }
-    order = {name: place for place, name in enumerate(_labels(analysis))}
-    listed = sorted(ranges, key=lambda row: (order[row[0]], row[1].process, row[1].a, row[1].b))
-    lines += [(f" in {printable(name, _NAME_WIDTH)}", pair) for name, pair in listed[:_KINDS]]
+    )
+    lines += list(listed)[:_KINDS]
     for where, pair in lines:
         style = VERDICT_STYLE[pair.verdict]
-        turns = (
-            ""
-            if pair.overlap_ns or pair.turns < 2
-            else f"; the direction changes {pair.turns} times"
-        )
+        apart = not pair.overlap_ns and pair.turns > 1
+        turns = f"; the direction changes {pair.turns} times" if apart else ""
         console.print(
             f"links {pair.a} ∩ {pair.b}{escape(where)}: {format_ratio(pair.overlap_ratio)} "
             f"[{style}]{pair.verdict}[/{style}] ({escape(pair.reason)}{turns})",
@@ -120,11 +115,6 @@ def _print_links(analysis: Analysis, console: Console) -> None:
     more = len(listed) - _KINDS
     if more > 0:
         _print_aside(f"links in {more} more ranges: --json lists them", console)
-
-
-def _labels(analysis: Analysis) -> list[str]:
-    """Return the paths or names of the ranges, each once, in their order."""
-    return list(dict.fromkeys(entry.path or entry.name for entry in analysis.ranges))
 
 
 def _print_communication(entry: Communication, where: str, console: Console) -> None:
