@@ -27,6 +27,7 @@ from gpuscope.model.comparison import Comparison
 from gpuscope.model.gates import Verification
 from gpuscope.model.result import (
     Analysis,
+    JudgedHidden,
     JudgedPair,
     JudgedPeak,
     JudgedPingPong,
@@ -459,12 +460,13 @@ def judge(result: Mapping[str, Any], analyses: Analyses) -> Judgement:
     expected, cannot be judged; one that the benchmark declares not judged is met by anything, and
     one not observable by a range that lacks the pair. With several devices the worst one counts.
     """
-    judges: dict[str, Callable[..., JudgedPair | JudgedPeak | JudgedPingPong]] = {
+    judges: dict[str, Callable[..., JudgedPair | JudgedPeak | JudgedPingPong | JudgedHidden]] = {
         "pair": _judge_pair,
         "peak": _judge_peak,
         "links": _judge_links,
         "count": _judge_count,
         "ping-pong": _judge_ping_pong,
+        "hidden": _judge_hidden,
     }
     rows = result.get("expected", ())
     return Judgement(tuple(judges[row.get("kind", "pair")](row, analyses) for row in rows))
@@ -530,6 +532,22 @@ def _judge_peak(row: Mapping[str, Any], analyses: Analyses) -> JudgedPeak:
         return JudgedPeak(*subject, None, _absent("class", scopes), None)
     peak = min(peaks, key=lambda peak: least <= peak <= most)
     return JudgedPeak(*subject, peak, f"{peak} ran at once at the peak", least <= peak <= most)
+
+
+def _judge_hidden(row: Mapping[str, Any], analyses: Analyses) -> JudgedHidden:
+    """Hold what share of the transfers must be hidden against what was, on the worst rank."""
+    scopes = _scopes(row["range"], analyses)
+    least, most = row["least"], row["most"]
+    ratios = [
+        ratio
+        for scope in scopes
+        if scope.phases is not None and (ratio := scope.phases.hidden_ratio) is not None
+    ]
+    if not ratios:
+        return JudgedHidden(row["range"], least, most, None, _absent("transfer", scopes), None)
+    worst = min(ratios) if least else max(ratios)
+    reason = f"of {len(ratios)} devices the one furthest off"
+    return JudgedHidden(row["range"], least, most, worst, reason, least <= worst <= most)
 
 
 def _judge_ping_pong(row: Mapping[str, Any], analyses: Analyses) -> JudgedPingPong:

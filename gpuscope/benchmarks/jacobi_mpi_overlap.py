@@ -49,7 +49,7 @@ from gpuscope.units import NS_PER_US
 _BLOCKING = Twin(
     "blocking",
     "the host waits for all kernels, exchanges by Sendrecv, and only then goes on",
-    "overlapped: copies and kernels serialized",
+    "overlapped: at most 10 % of the transfers hidden",
 )
 _NO_RESET_EVENT = Twin(
     "no-reset-event",

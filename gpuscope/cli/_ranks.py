@@ -354,6 +354,7 @@ class _Session:
         caught: str | None = None,
     ) -> None:
         from gpuscope.model import codec
+        from gpuscope.report import phases
         from gpuscope.report import ranks as joint
         from gpuscope.report.text import render_run
 
@@ -370,6 +371,7 @@ class _Session:
             render_run(self.untraced, first, None, console)
             for analysis in others:
                 render_run(None, analysis, None, console)
+            phases.render(analyses.traces, self.untraced, console)
             joint.render(analyses.traces, judgement, console)
         elif caught:
             print(f"{self.args.twin}: caught, as it must be ({caught})")

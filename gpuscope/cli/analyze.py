@@ -176,11 +176,13 @@ def _print(args: argparse.Namespace, analyses: Analyses) -> None:
     elif args.markdown:
         sys.stdout.write(table.to_markdown(analyses.traces, args.top))
     else:
+        from gpuscope.report import phases
         from gpuscope.report.text import render_analysis
 
         console = stdout_console()
         for analysis in analyses.traces:
             render_analysis(analysis, console, args.top)
+        phases.render(analyses.traces, None, console)
 
 
 def _check_found(args: argparse.Namespace, analyses: Analyses) -> None:

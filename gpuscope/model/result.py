@@ -105,6 +105,32 @@ class MpiFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class Phases:
+    """What a range that communicates spent its time on: busy times, which may overlap."""
+
+    compute_ns: int
+    """Time with any kernel that does not pack."""
+    pack_ns: int
+    """Time with any kernel that packs or unpacks, by its name."""
+    transfer_ns: int
+    """Time with any copy between host and device or two devices, or communication kernel whose
+    data moved."""
+    transfer_hidden_ns: int
+    """The part of it under kernels that do not pack."""
+    transfer_exposed_ns: int
+    """The rest of it."""
+    mpi_ns: int
+    """Time of the host in MPI."""
+    mpi_hidden_ns: int
+    """The part of it under kernels that do not pack: waiting there moves nothing."""
+
+    @property
+    def hidden_ratio(self) -> float | None:
+        """The share of the transfer that is hidden; None without any."""
+        return self.transfer_hidden_ns / self.transfer_ns if self.transfer_ns else None
+
+
+@dataclass(frozen=True, slots=True)
 class GapKind:
     """The idle gaps between work of two classes, taken together."""
 
@@ -291,7 +317,8 @@ class Scope:
     rates: tuple[CopyRate, ...] | None = None
     contention: Contention | None = None
     mpi: MpiFigures | None = None
-    """These are None where they were not asked for."""
+    phases: Phases | None = None
+    """These are None where they were not asked for; phases also where nothing communicates."""
 
     def pair(self, a: str, b: str) -> PairFigures | None:
         """Return the pair of two classes in either order, or None when one is absent."""
@@ -604,10 +631,24 @@ class JudgedPingPong:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedHidden:
+    """What share of a range's transfers must lie under kernels that compute, and what does."""
+
+    range: str
+    least: float
+    most: float
+    found: float | None
+    """Of the rank that is furthest off; None when the range is not in the trace."""
+    reason: str
+    met: bool | None
+    """None: it cannot be judged."""
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """Whether a benchmark showed what it must show."""
 
-    rows: tuple[JudgedPair | JudgedPeak | JudgedPingPong, ...]
+    rows: tuple[JudgedPair | JudgedPeak | JudgedPingPong | JudgedHidden, ...]
 
     @property
     def met(self) -> bool:

@@ -10,6 +10,7 @@ from gpuscope.model.result import (
     Analysis,
     Communication,
     Finding,
+    JudgedHidden,
     JudgedPeak,
     JudgedPingPong,
     Judgement,
@@ -382,6 +383,10 @@ def render_judgement(judgement: Judgement, console: Console) -> None:
             wanted = str(row.most) if row.least == row.most else f"{row.least} to {row.most}"
             found = row.reason if row.found is None else str(row.found)
             cells = (f"{row.op_class} {row.counted}", wanted, found, "", "")
+        elif isinstance(row, JudgedHidden):
+            bound = f"≥ {format_ratio(row.least)}" if row.least else f"≤ {format_ratio(row.most)}"
+            found = row.reason if row.found is None else format_ratio(row.found)
+            cells = ("transfers hidden", bound, found, "", "")
         elif isinstance(row, JudgedPingPong):
             found = row.reason if row.found is None else row.found
             cells = (f"{row.copies} × {row.op_class}", row.expected, found, "", "")

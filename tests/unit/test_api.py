@@ -11,7 +11,7 @@ from rich.console import Console
 
 from gpuscope import api, samples
 from gpuscope.errors import MissingError, TraceError
-from gpuscope.model.result import JudgedPair, JudgedPingPong
+from gpuscope.model.result import JudgedHidden, JudgedPair, JudgedPingPong
 from gpuscope.report import text
 from tests.make_trace import make_trace
 
@@ -319,3 +319,33 @@ def test_a_report_without_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(MissingError):
         api.open_trace(report)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.nsys-rep"]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "found", "met"),
+    # Of two ranks 60 % and all is hidden: the worse one counts.
+    [(0.8, 1.0, 0.6, False), (0.5, 1.0, 0.6, True), (0.0, 0.1, 1.0, False)],
+)
+def test_what_share_of_the_transfers_must_be_hidden(
+    least: float, most: float, found: float, met: bool
+) -> None:
+    analyses = api.Analyses(
+        tuple(
+            api.analyze_trace(
+                make_trace(
+                    kernels=[(0, 100, "s1")],
+                    d2h=[(start, start + 50, "s2", {"launch": 5})],
+                    mpi=[("MPI_Waitall", 10, 20)],
+                    ranges=[("r", 0, 100)],
+                )
+            )
+            for start in (70, 40)
+        )
+    )
+    expected = [{"kind": "hidden", "range": "r", "least": least, "most": most}]
+    (row,) = api.judge({"expected": expected}, analyses).rows
+    assert isinstance(row, JudgedHidden)
+    assert (row.found, row.met) == (found, met)
+    expected = [{"kind": "hidden", "range": "s", "least": least, "most": most}]
+    (row,) = api.judge({"expected": expected}, analyses).rows
+    assert (row.found, row.met) == (None, None)

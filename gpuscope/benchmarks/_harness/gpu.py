@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from gpuscope.benchmarks._harness.links import describe_links
@@ -29,7 +30,7 @@ from gpuscope.benchmarks._harness.result import (
     pass_table,
     quantity_table,
 )
-from gpuscope.benchmarks._harness.stats import Interval, Statistics, is_warm
+from gpuscope.benchmarks._harness.stats import Interval, Statistics, is_steady, is_warm
 from gpuscope.errors import MissingError, ProgramError, UsageError
 from gpuscope.units import NS_PER_MS, NS_PER_S
 
@@ -316,15 +317,21 @@ class Session:
         lines: Sequence[str] = (),
         notes: Sequence[str] = (),
         cold: bool = False,
+        memory_bound: Sequence[str] = (),
     ) -> Result:
         """Put the result together, with the machine, its faults, and the table for people.
 
         `title` says in a few words what was done; `baselines` names for a pass the one that its
         speed-up is against; `lines` stand below the tables. A `cold` run is
-        not void because the clock rose.
+        not void because the clock rose, nor is one with passes that are `memory_bound` because it
+        drifted, if their times did not.
         """
-        faults = self._of_all([] if cold else self._of_gpus(measured, Readings.faults))
-        remarks = (*notes, *self._of_all(self._of_gpus(measured, Readings.notes)))
+        bound = [measured.passes[name] for name in memory_bound]
+        steady = bool(bound) and all(map(is_steady, bound))
+        find_faults = partial(Readings.faults, steady=steady)
+        faults = self._of_all([] if cold else self._of_gpus(measured, find_faults))
+        find_notes = partial(Readings.notes, steady=steady)
+        remarks = (*notes, *self._of_all(self._of_gpus(measured, find_notes)))
         machine = describe(self.cp, self.device, self._gpu, self._numa, measured.readings)
         machine |= self.team.describe()
         if self._beside:

@@ -28,6 +28,7 @@ from gpuscope.benchmarks._harness.result import (
     NOT_JUDGED,
     NOT_OBSERVABLE,
     Expected,
+    ExpectedHidden,
     Quantity,
     Result,
     chosen_options,
@@ -56,6 +57,8 @@ HIGH_PRIORITY = -5
 """CUDA takes the highest there is where there is none so high."""
 COVER_FACTOR = 1.25
 """By default the interior lasts this many times what it is to hide."""
+LEAST_HIDDEN, MOST_HIDDEN = 0.8, 0.1
+"""Shares of the transfers that must be hidden at least, and in a serialized step at most."""
 COVERED = 1.1
 """Where it lasts less than this many times as long, the times are too close to judge by."""
 _HALO_NS = 20 * NS_PER_US
@@ -264,7 +267,7 @@ def measure(
     make: _Make,
     cut_columns: bool,
     overlapping: bool,
-    pairs: Sequence[tuple[str, str]] = (("d2h", "kernel"), ("h2d", "kernel")),
+    pairs: Sequence[tuple[str, str]] = (),
     observable: bool = True,
     lines: Sequence[str] = (),
 ) -> Result:
@@ -285,7 +288,8 @@ def measure(
     overlapping
         The trace must show that the exchange ran beside kernels; if not, that it did not.
     pairs
-        The classes in which it shows that.
+        The classes whose verdict shows that; without any, it is the share of the transfers that
+        kernels hide.
     observable
         The exchange leaves rows in a trace.
     lines
@@ -366,6 +370,7 @@ def measure(
             judged=not shared and (covered or not overlapping),
             observable=observable,
         ),
+        memory_bound=("compute", pass_name),
         title=f"{grid[0]} × {grid[1]} points, {split[0]} × {split[1]} blocks, "
         f"{options.steps} steps",
         lines=[
@@ -422,12 +427,15 @@ def _expected(
     *,
     judged: bool,
     observable: bool,
-) -> tuple[Expected, ...]:
-    """Return the verdicts that the trace must show of pairs of classes, on every rank."""
+) -> tuple[Expected, ...] | tuple[ExpectedHidden, ...]:
+    """Return what the trace must show, on every rank: verdicts of pairs, or what is hidden."""
     if not observable:
         return tuple(Expected(pass_name, a, b, NOT_OBSERVABLE, None) for a, b in pairs)
     if not judged:
         return tuple(Expected(pass_name, a, b, NOT_JUDGED, None) for a, b in pairs)
+    if not pairs:
+        least, most = (LEAST_HIDDEN, 1.0) if overlapping else (0.0, MOST_HIDDEN)
+        return (ExpectedHidden(pass_name, least, most),)
     verdict = "overlapped" if overlapping else "serialized"
     return tuple(Expected(pass_name, a, b, verdict, 1.0) for a, b in pairs)
 

@@ -43,25 +43,40 @@ class Readings:
     samples: tuple[Sample, ...]
     ecc_errors: int | None
 
-    def faults(self) -> list[str]:
-        """Return the reasons for which the measurement must not be used."""
-        reasons = []
+    def drift(self) -> str | None:
+        """Say by how much the clock drifted, if it did so by more than is allowed."""
         clocks = [sample.sm_clock_mhz for sample in self.samples]
-        if clocks and relative_spread(clocks) > MAX_CLOCK_DRIFT:
+        if not clocks or relative_spread(clocks) <= MAX_CLOCK_DRIFT:
+            return None
+        return f"the SM clock drifted from {max(clocks)} to {min(clocks)} MHz"
+
+    def faults(self, *, steady: bool = False) -> list[str]:
+        """Return the reasons for which the measurement must not be used.
+
+        A clock that drifted is none where the times were `steady` all the same.
+        """
+        reasons = []
+        drift = self.drift()
+        if drift and not steady:
             reasons.append(
-                f"the SM clock drifted from {max(clocks)} to {min(clocks)} MHz, over "
-                f"{MAX_CLOCK_DRIFT:.0%}: let the GPU cool, or lock its clocks"
+                f"{drift}, over {MAX_CLOCK_DRIFT:.0%}: let the GPU cool, or lock its clocks"
             )
         if self.ecc_errors:
             reasons.append(f"{self.ecc_errors} uncorrected memory errors meanwhile")
         return reasons
 
-    def notes(self) -> list[str]:
+    def notes(self, *, steady: bool = False) -> list[str]:
         """Return what a reader of the figures should know, without voiding them."""
         if not self.samples:
             return ["clocks, power and the link were not sampled: NVML gave no readings"]
+        found = []
+        drift = self.drift()
+        if drift and steady:
+            found.append(f"{drift}, but the times did not drift: the memory bounds them")
         held = self.throttle_reasons()
-        return [f"the clock was held down by: {', '.join(held)}"] if held else []
+        if held:
+            found.append(f"the clock was held down by: {', '.join(held)}")
+        return found
 
     def throttle_reasons(self) -> list[str]:
         """Return the names of all reasons seen."""

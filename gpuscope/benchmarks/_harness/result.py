@@ -97,8 +97,21 @@ class ExpectedCount:
     kind: Literal["count"] = "count"
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedHidden:
+    """What share (0 to 1) of the transfers of a range must lie under kernels that compute.
+
+    Halos are short beside a step, so that no class of copies alone need be material.
+    """
+
+    range: str
+    least: float
+    most: float
+    kind: Literal["hidden"] = "hidden"
+
+
 Expectation: TypeAlias = (
-    "Expected | ExpectedPeak | ExpectedCount | ExpectedPingPong | ExpectedLinks"
+    "Expected | ExpectedPeak | ExpectedCount | ExpectedPingPong | ExpectedLinks | ExpectedHidden"
 )
 
 

@@ -85,6 +85,11 @@ def is_warm(times_ns: Sequence[int], elapsed_ns: int) -> bool:
     return elapsed_ns >= MIN_WARM_UP_NS and relative_spread(medians) <= WARM_AGREEMENT
 
 
+def is_steady(times: Statistics) -> bool:
+    """Say whether the times of a pass lie so close together that no clock can have changed them."""
+    return times.mad_ns <= WARM_AGREEMENT * times.median_ns
+
+
 def contended_median_ns(own: Sequence[Interval], other: Sequence[Interval]) -> int | None:
     """Return the median duration of those of `own` that ran wholly while `other` was at work.
 

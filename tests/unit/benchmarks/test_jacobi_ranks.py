@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuscope.benchmarks._harness import jacobi_ranks
+from gpuscope.benchmarks._harness import Expected, ExpectedHidden, jacobi_ranks
 from gpuscope.benchmarks._harness.decomposition import cut
 from gpuscope.benchmarks._harness.jacobi_ranks import Variant, step_figures
 from gpuscope.benchmarks._harness.stencil import prove_tile
@@ -184,17 +184,20 @@ def test_copies_must_overlap_or_must_not_or_are_not_judged() -> None:
         (row.a, row.b, row.verdict, row.ratio_limit)
         for judged, overlapping in ((True, True), (True, False), (False, True))
         for row in jacobi_ranks._expected(
-            "steps",
-            (("d2h", "kernel"), ("h2d", "kernel")),
-            overlapping,
-            judged=judged,
-            observable=True,
+            "steps", [("comm", "kernel")], overlapping, judged=judged, observable=True
         )
+        if isinstance(row, Expected)
     ] == [
-        ("d2h", "kernel", "overlapped", 1.0),
-        ("h2d", "kernel", "overlapped", 1.0),
-        ("d2h", "kernel", "serialized", 1.0),
-        ("h2d", "kernel", "serialized", 1.0),
-        ("d2h", "kernel", "not judged", None),
-        ("h2d", "kernel", "not judged", None),
+        ("comm", "kernel", "overlapped", 1.0),
+        ("comm", "kernel", "serialized", 1.0),
+        ("comm", "kernel", "not judged", None),
     ]
+
+
+def test_copies_through_the_host_must_be_hidden_or_must_not() -> None:
+    assert [
+        (row.least, row.most)
+        for judged, overlapping in ((True, True), (True, False), (False, True))
+        for row in jacobi_ranks._expected("steps", (), overlapping, judged=judged, observable=True)
+        if isinstance(row, ExpectedHidden)
+    ] == [(0.8, 1.0), (0.0, 0.1)]

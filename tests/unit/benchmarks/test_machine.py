@@ -27,6 +27,15 @@ def test_a_drifting_clock_voids_the_measurement() -> None:
     assert "from 1980 to 1900 MHz" in fault
 
 
+def test_a_drifting_clock_voids_no_times_that_did_not_drift() -> None:
+    readings = Readings((sample(1980), sample(1700)), 0)
+    assert readings.faults(steady=True) == []
+    (note,) = readings.notes(steady=True)
+    assert note.startswith("the SM clock drifted from 1980 to 1700 MHz, but the times did not")
+    assert readings.notes() == []
+    assert len(Readings((sample(1980), sample(1700)), 1).faults(steady=True)) == 1
+
+
 def test_memory_errors_void_the_measurement() -> None:
     (fault,) = Readings((sample(),), 2).faults()
     assert fault.startswith("2 uncorrected memory errors")

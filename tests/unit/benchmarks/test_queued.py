@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpuscope.benchmarks import jacobi_nccl_overlap, jacobi_nvshmem
-from gpuscope.benchmarks._harness import jacobi_ranks
+from gpuscope.benchmarks._harness import Expected, jacobi_ranks
 from gpuscope.benchmarks._harness.decomposition import cut
 from gpuscope.benchmarks._harness.queued import (
     CHAINED,
@@ -308,6 +308,7 @@ def test_what_a_kernel_puts_is_not_observable() -> None:
     row, *others = jacobi_ranks._expected(
         "overlapped", (("kernel", "p2p"),), True, judged=True, observable=False
     )
+    assert isinstance(row, Expected)
     assert (row.verdict, row.ratio_limit, others) == ("inconclusive (not observable)", None, [])
 
 

@@ -1,0 +1,37 @@
+"""Phases: what ranges that communicate spend computing, packing, transferring and in MPI."""
+
+from __future__ import annotations
+
+from gpuscope.analysis import Analyzer, Options
+from gpuscope.model.result import Addition, Result
+from gpuscope.model.trace import Trace
+from gpuscope.phases import PhaseSums
+from gpuscope.scopes import Activities, RangeScopes
+
+
+def run(trace: Trace, options: Options) -> Result:
+    """Add the phases to the ranges that `ranges` measures."""
+    activities = Activities.of(trace, options.moving_ns)
+    scopes = RangeScopes.of(trace, activities, options)
+    sums = PhaseSums(trace, activities, scopes.entries)
+    for groups in scopes.batches():
+        sums.add(groups)
+    found = []
+    for entry, phases in zip(scopes.entries, sums.results(), strict=True):
+        device = trace.devices[entry.device]
+        if phases is not None:
+            process = trace.processes[device.process].pid
+            name = entry.path or entry.name
+            found.append(Addition(process, device.number, name, {"phases": phases}))
+    return Result(additions=tuple(found))
+
+
+ANALYZER = Analyzer(
+    name="phases",
+    lane="figures",
+    summary="of ranges that communicate: computing, packing, transfers, MPI, and what was hidden",
+    needs=("operations", "api", "ranges"),
+    uses=("mpi",),
+    run=run,
+    completes=("ranges",),
+)

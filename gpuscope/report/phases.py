@@ -1,0 +1,112 @@
+"""What each rank's ranges spent on computing, packing, transfers and MPI, and what was hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscope.model.result import Analysis, Phases
+from gpuscope.units import format_ns, format_ratio, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+OWN_PREFIX = "gs:"
+"""Ranges of gpuscope's own around what is compared: they mix it."""
+DISAGREE = 0.15
+"""Shares of what is hidden further apart than this are explained."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """The phases of a range on a device of a rank, over all instances."""
+
+    range: str
+    rank: str
+    instances: int
+    phases: Phases
+
+
+def phase_rows(analyses: Sequence[Analysis]) -> tuple[PhaseRow, ...]:
+    """Return the ranges that both compute and transfer, rank by rank, in order of the first."""
+    found: dict[str, list[PhaseRow]] = {}
+    for number, analysis in enumerate(analyses):
+        for entry in analysis.ranges:
+            phases, name = entry.scope.phases, entry.path or entry.name
+            if phases is None or name.startswith(OWN_PREFIX):
+                continue
+            if phases.compute_ns and phases.transfer_ns:
+                rank = str(number if entry.rank is None else entry.rank)
+                found.setdefault(name, []).append(PhaseRow(name, rank, entry.instances, phases))
+    return tuple(row for rows in found.values() for row in rows)
+
+
+def render(
+    analyses: Sequence[Analysis], result: Mapping[str, Any] | None, console: Console
+) -> None:
+    """Print the phases; of a benchmark's `result` that counts steps, those of a step."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    rows = phase_rows(analyses)
+    if not rows:
+        return
+    steps = ((result or {}).get("options") or {}).get("steps") or 1
+    title = "on average a step" if steps > 1 else "on average an instance"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    for name in ("range", "rank", "computes", "packs", "transfers", "hidden", "exposed"):
+        table.add_column(name)
+    for name in ("in MPI", "beside kernels"):
+        table.add_column(name)
+    for row in rows:
+        phases = row.phases
+        cells = [
+            format_ns(ns / row.instances / steps)
+            for ns in (
+                phases.compute_ns,
+                phases.pack_ns,
+                phases.transfer_ns,
+                phases.transfer_hidden_ns,
+                phases.transfer_exposed_ns,
+                phases.mpi_ns,
+                phases.mpi_hidden_ns,
+            )
+        ]
+        table.add_row(escape(printable(row.range, 40)), row.rank, *cells)
+    console.print(table)
+    for line in remarks(rows, result):
+        console.print(f"note: {line}", markup=False, highlight=False)
+
+
+def remarks(rows: Sequence[PhaseRow], result: Mapping[str, Any] | None) -> list[str]:
+    """Say where time in MPI, or the overlap that the times tell, is not what the trace shows."""
+    found = []
+    told = ((result or {}).get("figures") or {}).get("omb_overlap_ratio")
+    for row in rows:
+        phases, hidden = row.phases, row.phases.hidden_ratio
+        assert hidden is not None  # the row has transfers
+        who = f"{printable(row.range, 40)}, rank {row.rank}"
+        beside = phases.mpi_hidden_ns / phases.mpi_ns if phases.mpi_ns else 0.0
+        if beside - hidden > DISAGREE:
+            found.append(
+                f"{who}: {format_ratio(beside)} of the time in MPI lies beside kernels, and "
+                f"{format_ratio(hidden)} of the transfers: a call that waits beside a kernel "
+                "transfers nothing"
+            )
+        if told is None:
+            continue
+        says = f"{who}: by the times (OMB) {format_ratio(told)} of the exchange is hidden"
+        shows = f"the trace shows {format_ratio(hidden)} of the transfers hidden"
+        if hidden - told > DISAGREE:
+            found.append(
+                f"{says}, {shows}: what a step lasts longer than its kernels is not the "
+                "transfers, but MPI or the host that issues too late"
+            )
+        elif told - hidden > DISAGREE:
+            found.append(
+                f"{says}, {shows}: alone the exchange took longer than beside the steps, so that "
+                "the times flatter it"
+            )
+    return found
