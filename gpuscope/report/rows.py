@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuscope.model.result import Analysis, Communication, PairFigures, Scope
+from gpuscope.model.result import Analysis, Communication, Messages, PairFigures, Scope
 from gpuscope.units import NS_PER_S
 
 
@@ -42,6 +42,18 @@ def scope_rows(analysis: Analysis) -> tuple[ScopeRow, ...]:
         for entry in analysis.ranges
     ]
     return (*devices, *ranges)
+
+
+_SHOWN_DIGITS = 8
+"""How many digits of a communicator's hash tell it from others."""
+
+
+def message_name(kind: Messages, entry: Communication) -> str:
+    """Return what messages are called: the operation, and the communicator if there are several."""
+    name = kind.operation or kind.kernel
+    if len({each.communicator for each in entry.messages} - {None}) < 2:
+        return name
+    return f"{name} in {(kind.communicator or '–')[:_SHOWN_DIGITS]}"
 
 
 def where_of(row: ScopeRow | Communication, rows: Sequence[ScopeRow]) -> str:

@@ -7,7 +7,15 @@ import io
 from collections.abc import Sequence
 
 from gpuscope.model.result import Analysis, Finding
-from gpuscope.report.rows import PAIR_COLUMNS, ScopeRow, pair_rows, scope_rows, top_rows, where_of
+from gpuscope.report.rows import (
+    PAIR_COLUMNS,
+    ScopeRow,
+    message_name,
+    pair_rows,
+    scope_rows,
+    top_rows,
+    where_of,
+)
 from gpuscope.units import format_bytes, format_ns, format_ratio, printable
 
 _LONGEST_TEXT = 1_000
@@ -60,7 +68,7 @@ def _message_rows(analysis: Analysis) -> list[str]:
     """Return a table of the messages of all devices by kind; nothing where there are none."""
     rows = [
         f"| {'–' if entry.rank is None else entry.rank} | {entry.device} "
-        f"| {escaped(kind.operation or kind.kernel)} | {format_bytes(kind.size_bytes)} "
+        f"| {escaped(message_name(kind, entry))} | {format_bytes(kind.size_bytes)} "
         f"| {kind.count} | {format_ns(kind.work_ns)} | {format_ns(kind.exposed_ns)} "
         f"| {format_ns(kind.transfer_ns)} | {format_ns(kind.wait_ns)} |"
         for entry in analysis.communication

@@ -25,6 +25,7 @@ from gpuscope.report.rows import (
     abstentions,
     class_rates,
     communication,
+    message_name,
     scope_rows,
     stretch_ratios,
     top_rows,
@@ -47,8 +48,6 @@ VERDICT_STYLE = {
 
 _IDLE_SHARE = 0.01
 """Share of the span from which on idle time gets a line."""
-_SHOWN_DIGITS = 8
-"""How many digits of a communicator's hash are printed, where there are several."""
 _KINDS = 5
 """How many kinds of messages are printed."""
 _STRETCH = 0.01
@@ -131,13 +130,11 @@ def _print_communication(entry: Communication, where: str, console: Console) -> 
     console.print(f"[bold]messages{me}[/bold]{where}{ranks}{clock}", highlight=False)
     if entry.reason not in (None, ALONE):
         _print_aside(entry.reason, console)
-    several = len({kind.communicator for kind in entry.messages}) > 1
     for kind in entry.messages[:_KINDS]:
         size = "" if kind.size_bytes is None else f" of {format_bytes(kind.size_bytes)}"
-        name = escape(printable(kind.operation or kind.kernel, _NAME_WIDTH))
-        among = f" in {(kind.communicator or '–')[:_SHOWN_DIGITS]}" if several else ""
+        name = escape(printable(message_name(kind, entry), _NAME_WIDTH))
         console.print(
-            f"    {name}{size}{among} ×{kind.count}  {format_ns(kind.work_ns)}, "
+            f"    {name}{size} ×{kind.count}  {format_ns(kind.work_ns)}, "
             f"{format_ns(kind.exposed_ns)} exposed",
             highlight=False,
         )

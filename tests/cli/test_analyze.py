@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +122,17 @@ def test_processes_that_share_a_gpu_are_told_apart(
     out = capsys.readouterr().out
     for device in api.analyze([path]).traces[0].devices:
         assert f"process {device.process} · GPU {device.device}" in out
+
+
+def test_messages_name_their_communicator_where_there_are_several(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    several = [str(samples.path(f"nccl_several_r{rank}")) for rank in (0, 1)]
+    one = [str(samples.path(f"nccl_group_r{rank}")) for rank in (0, 1)]
+    for options in ([], ["--markdown"]):
+        assert main(["analyze", *several, *options]) == 0
+        said = capsys.readouterr().out
+        named = {word for line in said.splitlines() for word in re.findall(r"in (\w{8})\b", line)}
+        assert {"af305521", "c9da0243", "d88f1e0a"} <= named
+        assert main(["analyze", *one, *options]) == 0
+        assert "in d7984655" not in capsys.readouterr().out
