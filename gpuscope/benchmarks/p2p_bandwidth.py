@@ -306,20 +306,26 @@ def _measure(pair: Pair, options: _Options, twin: str | None, reps: int) -> Resu
         title=f"{options.copies} copies of {format_size(size_bytes)}, "
         f"{'pulled' if options.pull else 'pushed'}, {pair}",
         lines=_lines(figures, own, medians),
-        notes=_notes(pair, options),
+        notes=_notes(pair, options, size_bytes),
     )
 
 
-def _notes(pair: Pair, options: _Options) -> list[str]:
+def _notes(pair: Pair, options: _Options, size_bytes: int) -> list[str]:
     """Return what a reader of the figures should know."""
+    notes = []
+    if options.size_bytes is None and size_bytes < _SIZE_BYTES:
+        notes.append(
+            f"copies were shrunk from {format_size(_SIZE_BYTES)} to {format_size(size_bytes)} to "
+            "fit the memory"
+        )
     if pair.same:
-        return ["both buffers are on one GPU: no link is measured, and nothing judged"]
-    if options.path == "driver":
-        return [
+        notes.append("both buffers are on one GPU: no link is measured, and nothing judged")
+    elif options.path == "driver":
+        notes.append(
             "of a large copy that the driver stages a trace has the first piece alone: nothing is "
             "judged"
-        ]
-    return []
+        )
+    return notes
 
 
 def _stages(own: Mapping[str, Sequence[int]]) -> dict[str, int | None]:

@@ -86,12 +86,19 @@ def test_what_each_path_must_show() -> None:
     assert same == []
 
 
-def test_why_nothing_is_judged_is_said() -> None:
-    assert p2p_bandwidth._notes(make_pair(), make_options()) == []
-    (staged,) = p2p_bandwidth._notes(make_pair(), make_options(path="driver"))
+def test_what_a_reader_should_know_is_said() -> None:
+    def notes(*, same: bool = False, fits: int = 256 << 20, **changes: Any) -> list[str]:
+        options = make_options(same_device=same, **changes)
+        return p2p_bandwidth._notes(make_pair(same=same), options, fits)
+
+    assert notes() == []
+    assert notes(size_bytes=4, fits=4) == []
+    (staged,) = notes(path="driver")
     assert "the first piece alone" in staged
-    (local,) = p2p_bandwidth._notes(make_pair(same=True), make_options(same_device=True))
+    (local,) = notes(same=True)
     assert "no link is measured" in local
+    (shrunk,) = notes(fits=64 << 20)
+    assert "from 256M to 64M" in shrunk
 
 
 def run(*words: str) -> None:
