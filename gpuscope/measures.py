@@ -889,8 +889,9 @@ class LinkSums:
         entry: npt.NDArray[np.int64],
     ) -> None:
         """Count how often the link changes from a copy to the next, in order of their starts."""
+        rows_of = [np.flatnonzero(link == each) for each in self._links]
         for i, j in combinations(range(len(self._links)), 2):
-            mine = (link == self._links[i]) | (link == self._links[j])
+            mine = np.sort(np.concatenate([rows_of[i], rows_of[j]]))
             link_of, group_of = link[mine], group[mine]
             turned = (link_of[1:] != link_of[:-1]) & (group_of[1:] == group_of[:-1])
             self._turns[:, i, j] += np.bincount(
