@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -149,6 +150,15 @@ class Placed:
         return getattr(self.trace, name), name
 
 
+def _place(trace: Trace, shift_ns: int) -> Placed:
+    """Find out what a trace's rows need; NumPy lets two threads work at once."""
+    with ThreadPoolExecutor(1) as pool:
+        ranges = pool.submit(project_ranges, trace)
+        case = Case.of(trace, Options())
+    operations = trace.operations if trace.operations is not None else Operations.empty()
+    return Placed(trace, shift_ns, case, ranges.result(), operations)
+
+
 def one_clock(traces: Sequence[Trace]) -> Alignment:
     """Put the traces of one run on one clock, the first operation of all at 0.
 
@@ -192,13 +202,7 @@ class Timeline:
     ) -> None:
         self.alignment = one_clock(traces) if alignment is None else alignment
         self.placed = [
-            Placed(
-                trace,
-                shift,
-                Case.of(trace, Options()),
-                project_ranges(trace),
-                trace.operations if trace.operations is not None else Operations.empty(),
-            )
+            _place(trace, shift)
             for trace, shift in zip(traces, self.alignment.shifts_ns, strict=True)
         ]
         own = alignment is None  # the traces of different runs are called as they are named
@@ -239,14 +243,16 @@ class Timeline:
         # What has no stream has a row of its own, the last of its device.
         stream = operations.stream[shown]
         loose = len(trace.streams) + operations.device[shown]
-        by_stream = self._split(number, operations, shown, np.where(stream < 0, loose, stream))
         engine = operations.device[shown] * len(CLASSES) + operations.op_class[shown]
-        by_engine = self._split(number, operations, shown, engine)
+        with ThreadPoolExecutor(1) as pool:
+            called = pool.submit(self._threads, number)
+            by_stream = self._split(number, operations, shown, np.where(stream < 0, loose, stream))
+            by_engine = self._split(number, operations, shown, engine)
+        threads = called.result()
         used = sorted(
             set(np.unique(operations.device[shown]).tolist()),
             key=lambda index: (trace.devices[index].process, trace.devices[index].number),
         )
-        threads = self._threads(number)
         processes = dict.fromkeys(trace.devices[index].process for index in used)
         name = plain(self.names[number], 60) if len(self.placed) > 1 else ""
         base = int(bool(name) and len(processes) != 1)
@@ -273,11 +279,13 @@ class Timeline:
         self, number: int, operations: Operations, shown: Int32, row: npt.NDArray[Any]
     ) -> dict[int, Parts]:
         shift = self.placed[number].shift_ns
+        if len(shown) < len(operations):
+            operations = operations.take(shown)
         return split(
             row.astype(np.int32),
-            operations.op_class[shown].astype(np.int32),
-            operations.start_ns[shown] + shift,
-            operations.end_ns[shown] + shift,
+            operations.op_class.astype(np.int32),
+            operations.start_ns + shift,
+            operations.end_ns + shift,
             shown,
         )
 
@@ -440,14 +448,12 @@ class Timeline:
                 known = threads.setdefault(thread, {"thread": [], "nvtx": [], "mpi": []})
                 known[kind].append(parts)
 
-        def spread_out(table: Any, paint: Int32, end_ns: Int64, rows: Int64) -> dict[int, Parts]:
-            return split(
-                table.thread[rows],
-                paint,
-                table.start_ns[rows] + shift,
-                end_ns[rows] + shift,
-                rows.astype(np.int32),
-            )
+        def spread_out(
+            table: Any, paint: Int32, end_ns: Int64, rows: Int64 | slice
+        ) -> dict[int, Parts]:
+            item = np.arange(len(table), dtype=np.int32)[rows]
+            start, end = table.start_ns[rows] + shift, end_ns[rows] + shift
+            return split(table.thread[rows], paint, start, end, item)
 
         if trace.api is not None and len(trace.api):
             wait = CALL_KINDS["wait"]
@@ -458,8 +464,7 @@ class Timeline:
                 ]
             )
             paint = np.where(waiting[trace.api.name], _WAIT, _CALL).astype(np.int32)
-            every = np.arange(len(trace.api))
-            note("thread", spread_out(trace.api, paint, trace.api.end_ns, every))
+            note("thread", spread_out(trace.api, paint, trace.api.end_ns, slice(None)))
         ranges = trace.ranges
         if ranges is not None and len(ranges):
             depth, _ = nesting(ranges)
@@ -472,7 +477,7 @@ class Timeline:
                 note("nvtx", spread_out(ranges, paint, end, mine))
         if trace.mpi is not None and len(trace.mpi):
             paint = np.full(len(trace.mpi), CODE["mpi"], np.int32)
-            note("mpi", spread_out(trace.mpi, paint, trace.mpi.end_ns, np.arange(len(trace.mpi))))
+            note("mpi", spread_out(trace.mpi, paint, trace.mpi.end_ns, slice(None)))
         return threads
 
     def _lay_out_thread(
