@@ -401,6 +401,11 @@ class Case:
         return kind[self.api.name]
 
     @cached_property
+    def api_reach_ns(self) -> Int64:
+        """Until when this API call and those that began before it last; rising."""
+        return np.maximum.accumulate(self.api.end_ns)
+
+    @cached_property
     def launch_thread(self) -> Int32:
         """Thread of each operation's launching call; -1 without one."""
         thread = np.full(len(self.ops), -1, np.int32)

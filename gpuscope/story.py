@@ -208,7 +208,7 @@ def tell_operation(case: Case, operation: int) -> OperationStory:
     known = reasons_of(case, np.array([operation]))
     launch = _launch(case, operation)
     waited_for = _waited_for(case, operation)
-    ready_ns = int(waits.ready_ns[operation])
+    ready_ns = max(int(until[operation]) for _, until in _waits(waits))
     device = trace.devices[ops.device[operation]]
     covering = int(case.outermost_range[operation])
     return OperationStory(
@@ -353,7 +353,9 @@ def _host(case: Case, operation: int, ready_ns: int) -> tuple[Step, ...]:
         return ()
     steps = []
     high = int(np.searchsorted(api.start_ns, until))
-    rows = np.flatnonzero((api.end_ns[:high] > ready_ns) & (api.thread[:high] == thread))
+    low = int(np.searchsorted(case.api_reach_ns, ready_ns, side="right"))
+    ended = (api.end_ns[low:high] > ready_ns) & (api.thread[low:high] == thread)
+    rows = low + np.flatnonzero(ended)
     start, end = np.maximum(api.start_ns[rows], ready_ns), np.minimum(api.end_ns[rows], until)
     for row, a, b in zip(rows.tolist(), start.tolist(), end.tolist(), strict=True):
         steps.append(Step("host", _called(case, row), a, b, None))

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gpuscope.figures.timeline import Placed, Row, Timeline, plain
 from gpuscope.model.classes import CLASSES, COPY_CLASSES
-from gpuscope.model.tables import MEMORY_KINDS, STAGED, Operations
+from gpuscope.model.tables import MEMORY_KINDS, STAGED
 from gpuscope.story import OperationStory, tell_operation
 from gpuscope.units import NS_PER_S, format_bytes, format_ns, format_rate
 
 LIKE_SIZE = 0.5
 """Copies of at least this share of a copy's size show what its link can do."""
+_PATH = ("op_class", "src_kind", "dst_kind", "src_device", "dst_device", "device")
+"""Columns in which copies of one path are equal."""
+_KINDS = 8
+"""Kinds of operations, and paths, whose figures are kept for the next that is pointed at."""
 Facts = list[tuple[str, str]]
+Float = npt.NDArray[np.float64]
+Int64 = npt.NDArray[np.int64]
 
 
 def details(timeline: Timeline, number: int, item: int) -> dict[str, Any]:
@@ -110,8 +118,8 @@ def _operation(timeline: Timeline, row: Row, placed: Placed, item: int) -> dict[
     if all(0 <= kind < len(MEMORY_KINDS) for kind in kinds):
         facts.append(("memory", " → ".join(MEMORY_KINDS[kind] for kind in kinds)))
     if op_class in COPY_CLASSES and size:
-        facts += _against_link(ops, item)
-    facts += _against_siblings(ops, item)
+        facts += _against_link(placed, item)
+    facts += _against_siblings(placed, item)
     if op_class == "p2p":
         facts.append(("link", f"GPU {ops.src_device[item]} → GPU {ops.dst_device[item]}"))
     if ops.flags[item] & STAGED:
@@ -206,43 +214,66 @@ def _stream(timeline: Timeline, number: int, item: int) -> str:
     return ", ".join(words)
 
 
-def _against_link(ops: Operations, item: int) -> Facts:
+@lru_cache(maxsize=_KINDS)
+def _rates_of_path(placed: Placed, path: tuple[int, ...]) -> tuple[Int64, Float]:
+    """Return the sizes of the copies of a path, rising, and the best rate of each and larger ones.
+
+    In bytes and bytes/ns; both of shape (copies that took any time,).
+    """
+    ops = placed.operations
+    same = np.ones(len(ops), np.bool_)
+    for column, value in zip(_PATH, path, strict=True):
+        same &= getattr(ops, column) == value
+    rows = np.flatnonzero(same & (ops.end_ns > ops.start_ns))
+    rows = rows[np.argsort(ops.size_bytes[rows], kind="stable")]
+    size = ops.size_bytes[rows]
+    rate = size / (ops.end_ns[rows] - ops.start_ns[rows])
+    return size, np.maximum.accumulate(rate[::-1])[::-1]
+
+
+def _against_link(placed: Placed, item: int) -> Facts:
     """Compare a copy's rate with the best that copies on the same path and as large reached."""
-    same = ops.op_class == ops.op_class[item]
-    for column in (ops.src_kind, ops.dst_kind, ops.src_device, ops.dst_device, ops.device):
-        same &= column == column[item]
-    same &= ops.size_bytes >= LIKE_SIZE * ops.size_bytes[item]
-    duration = ops.end_ns - ops.start_ns
-    same &= duration > 0
-    rows = np.flatnonzero(same)
-    if len(rows) < 2 or not duration[item]:
+    ops = placed.operations
+    size, best = _rates_of_path(placed, tuple(int(getattr(ops, name)[item]) for name in _PATH))
+    alike = int(np.searchsorted(size, LIKE_SIZE * ops.size_bytes[item]))
+    duration = int(ops.end_ns[item] - ops.start_ns[item])
+    if len(size) - alike < 2 or not duration:
         return []
-    rate = ops.size_bytes[rows] / duration[rows]
-    own = float(ops.size_bytes[item] / duration[item])
-    best = float(rate.max())
+    own, most = float(ops.size_bytes[item] / duration), float(best[alike])
     return [
         (
             "of its path",
-            f"{100 * own / best:.0f} % of the fastest such copy here "
-            f"({format_rate(best * NS_PER_S)})",
+            f"{100 * own / most:.0f} % of the fastest such copy here "
+            f"({format_rate(most * NS_PER_S)})",
         )
     ]
 
 
-def _against_siblings(ops: Operations, item: int) -> Facts:
+@lru_cache(maxsize=_KINDS)
+def _durations(placed: Placed, name: int, size_bytes: int, op_class: int) -> Int64:
+    """Return how long the operations of a name, size and class took, rising."""
+    ops = placed.operations
+    rows = np.flatnonzero(
+        (ops.name == name) & (ops.size_bytes == size_bytes) & (ops.op_class == op_class)
+    )
+    return np.sort(ops.end_ns[rows] - ops.start_ns[rows])
+
+
+def _against_siblings(placed: Placed, item: int) -> Facts:
     """Compare an operation's duration with that of those of its name and size."""
-    same = (ops.name == ops.name[item]) & (ops.size_bytes == ops.size_bytes[item])
-    same &= ops.op_class == ops.op_class[item]
-    duration = (ops.end_ns - ops.start_ns)[same]
+    ops = placed.operations
+    kind = int(ops.name[item]), int(ops.size_bytes[item]), int(ops.op_class[item])
+    duration = _durations(placed, *kind)
     if len(duration) < 2:
         return [("siblings", "the only one of its kind")]
     own = int(ops.end_ns[item] - ops.start_ns[item])
-    longer = float((duration > own).sum() / len(duration))
+    longer = 1 - int(np.searchsorted(duration, own, side="right")) / len(duration)
+    middle = float(duration[(len(duration) - 1) // 2] + duration[len(duration) // 2]) / 2
     return [
         (
             "siblings",
-            f"{len(duration):,} alike: {format_ns(int(duration.min()))} to "
-            f"{format_ns(int(duration.max()))}, median {format_ns(float(np.median(duration)))}; "
+            f"{len(duration):,} alike: {format_ns(int(duration[0]))} to "
+            f"{format_ns(int(duration[-1]))}, median {format_ns(middle)}; "
             f"{100 * longer:.0f} % take longer",
         )
     ]

@@ -119,7 +119,7 @@ def spread(start_ns: Int64, end_ns: Int64, most: int) -> tuple[Int64, int]:
     return (np.arange(len(start_ns)) - first) % count, count
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Placed:
     """A trace on the page."""
 
