@@ -54,6 +54,7 @@ def _findings(session: Session) -> dict[str, Any]:
                 "cells": cells,
                 "keys": [*cells[:3], finding.saving_ns or 0, cells[4]],
                 "window": session.finding_window(number, finding),
+                "op": next((each[:2] for each in session.evidence(number, finding)), None),
             }
         )
     return {

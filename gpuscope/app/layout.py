@@ -39,6 +39,7 @@ KEYS = (
     ("F", "fit the whole trace, or the picked range"),
     ("N P", "the next, the previous operation of the row"),
     ("/", "find names: a regular expression"),
+    ("B", "select the stretch of what is picked, or of what is seen"),
     ("Z", "zoom to the selection"),
     ("Esc", "drop what is picked, then the selection"),
     ("T", "light or dark"),
@@ -454,11 +455,7 @@ def _examples(session: Session, number: int, finding: Finding) -> list[Any]:
     """Return a button for each operation in a finding's evidence: a click shows it."""
     placed = session.timeline.placed[number]
     buttons = []
-    for example in finding.evidence.get("examples", ()):
-        item = example.get("operation")
-        row = None if item is None else session.timeline.row_of_operation(number, item)
-        if row is None:
-            continue
+    for row, item, example in session.evidence(number, finding):
         start = int(placed.operations.start_ns[item]) + placed.shift_ns
         end = int(placed.operations.end_ns[item]) + placed.shift_ns
         lost = example.get("held_ns", example.get("cost_ns", 0))

@@ -117,10 +117,9 @@ def _document(session: Session, budget: float) -> str:
 def _evidence(session: Session) -> set[tuple[int, int]]:
     """Return the operations that findings name, by trace and number."""
     return {
-        (number, example["operation"])
+        (number, item)
         for number, finding in session.findings
-        for example in finding.evidence.get("examples", ())
-        if example.get("operation") is not None
+        for _, item, _ in session.evidence(number, finding)
     }
 
 

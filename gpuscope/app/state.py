@@ -174,6 +174,15 @@ class Session:
         title = "Selection" if view.brushed else "Visible window"
         return title, self.timeline.together(number, device, view.low_ns, view.high_ns)
 
+    def evidence(self, number: int, finding: Finding) -> list[tuple[int, int, Mapping[str, Any]]]:
+        """Return the row, the number and the facts of each operation that a finding names."""
+        return [
+            (row, example["operation"], example)
+            for example in finding.evidence.get("examples", ())
+            if example.get("operation") is not None
+            and (row := self.timeline.row_of_operation(number, example["operation"])) is not None
+        ]
+
     def finding_window(self, number: int, finding: Finding) -> tuple[int, int] | None:
         """Return the stretch that shows a finding's evidence, None when it names no window."""
         window = finding.evidence.get("window_ns")

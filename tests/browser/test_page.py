@@ -608,6 +608,27 @@ def test_controls_have_names_and_texts_contrast(streams: Page, tmp_path: Path) -
     assert faint(page) == []
 
 
+def test_by_keyboard_to_a_selection_and_a_findings_evidence(streams: Page) -> None:
+    streams.press("n")
+    picked = streams.until(lambda: streams.script("return window.gpuscope.page.state().picked"))
+    streams.press("b")
+    streams.until(lambda: streams.text("#scope-title") == "Selection")
+    assert streams.script("return window.gpuscope.page.state().brush") == [
+        picked["start"],
+        picked["end"],
+    ]
+    streams.see_table()
+    streams.script("document.querySelector('#tab-findings').click()")
+    streams.until(lambda: streams.text("#table-count").endswith("findings"))
+    streams.script("document.querySelector('#table tbody tr').focus()")
+    from selenium.webdriver.common.keys import Keys
+
+    streams.press(Keys.ENTER)
+    streams.until(
+        lambda: streams.script("return window.gpuscope.page.state().picked.item") != picked["item"]
+    )
+
+
 def test_by_keyboard_through_the_tables(streams: Page) -> None:
     from selenium.webdriver.common.keys import Keys
 

@@ -996,7 +996,7 @@
   const KEYS = {
     w: "zoom-in", "+": "zoom-in", "=": "zoom-in", arrowup: "zoom-in", s: "zoom-out", "-": "zoom-out", arrowdown: "zoom-out",
     a: "move-left", arrowleft: "move-left", d: "move-right", arrowright: "move-right", f: "fit", n: "next", p: "previous",
-    z: "to-brush", escape: "clear", "/": "search", "?": "help", t: "theme",
+    z: "to-brush", b: "brush", escape: "clear", "/": "search", "?": "help", t: "theme",
   };
 
   function download(name, blob) {
@@ -1023,6 +1023,11 @@
       next: () => api.step(1),
       previous: () => api.step(-1),
       "to-brush": () => { const { brush } = api.state(); if (brush) api.show(...brush); },
+      // By keyboard, too: the stretch of what is picked, or all that is seen.
+      brush: () => {
+        const { picked, low, high } = api.state();
+        api.set({ brush: picked && picked.end > picked.start ? [picked.start, picked.end] : [low, high] });
+      },
       clear: () => { if (api.state().picked) api.pick(null); else api.set({ brush: null }); },
       search: () => { const box = byId("find"); if (box) { box.focus(); box.select(); } },
       help: () => byId("help").showModal(),
