@@ -60,6 +60,7 @@ def check_all() -> tuple[Check, ...]:
         _mpi(),
         _mpi4py(),
         _nccl(cards),
+        _nvshmem(),
         *(_package(name, VIEWING) for name in ("plotly", "dash", "pandas")),
     )
 
@@ -188,6 +189,14 @@ def _nccl(cards: machine.Graphics) -> Check:
     cuda = "12" if cards.cuda and cards.cuda.startswith("12") else "13"
     remedy = f"pip install nvidia-nccl-cu{cuda}"
     return Check("NCCL", MISSING, "no libnccl.so.2", remedy, SEVERAL_GPUS)
+
+
+def _nvshmem() -> Check:
+    library, bindings = map(machine.package_version, ("nvshmem", "nvshmem4py"))
+    if library and bindings:
+        return Check("NVSHMEM", FOUND, f"{library}, nvshmem4py {bindings}", None, SEVERAL_GPUS)
+    remedy = 'pip install "gpuscope[nvshmem]"'
+    return Check("NVSHMEM", MISSING, "not installed", remedy, SEVERAL_GPUS)
 
 
 def _package(name: str, needed_for: str) -> Check:

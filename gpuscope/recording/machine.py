@@ -24,6 +24,8 @@ PACKAGES = {
     "nvtx": ("nvtx",),
     "mpi4py": ("mpi4py",),
     "nccl": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
+    "nvshmem": ("nvidia-nvshmem-cu13", "nvidia-nvshmem-cu12"),
+    "nvshmem4py": ("nvshmem4py-cu13", "nvshmem4py-cu12"),
     "numpy": ("numpy",),
 }
 """The packages whose versions matter to a measurement, and the names they are installed under."""

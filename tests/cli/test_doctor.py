@@ -72,3 +72,22 @@ def test_doctor_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert states["nsys"] == "found"
     assert set(states.values()) <= {"found", "missing", "broken"}
     assert report["machine"]["gpus"][0]["nvlinks"] == 18
+
+
+@pytest.mark.usefixtures("gpu_machine")
+@pytest.mark.parametrize(
+    ("versions", "line"),
+    [
+        ({"nvshmem": "3.4.5", "nvshmem4py": "0.4.1"}, "✓ NVSHMEM        3.4.5, nvshmem4py 0.4.1"),
+        ({"nvshmem": "3.4.5"}, "– NVSHMEM        not installed"),
+    ],
+)
+def test_nvshmem_is_the_library_and_its_bindings(
+    versions: dict[str, str],
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(machine, "package_version", versions.get)
+    main(["doctor"])
+    assert line in capsys.readouterr().out
