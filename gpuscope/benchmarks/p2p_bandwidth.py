@@ -74,7 +74,7 @@ _DEFAULTS = MappingProxyType(
         "size_bytes": None,
         "copies": _COPIES,
         "path": "p2p",
-        "pair": "0,1",
+        "pair": "0-1",
         "same_device": False,
         "pull": False,
         "with_compute": False,
@@ -467,7 +467,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 BENCHMARK = Benchmark(
     name="p2p-bandwidth",
     summary="large copies between two GPUs: one way, the other, both at once",
-    options="--path PATH  --pair A,B  --size SIZE  --copies N  --pull  --with-compute  "
+    options="--path PATH  --pair A-B  --size SIZE  --copies N  --pull  --with-compute  "
     "--kernel-steps K  --same-device",
     needs="2 GPUs",
     twins=(

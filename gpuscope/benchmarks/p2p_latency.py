@@ -79,7 +79,7 @@ _DEFAULTS = MappingProxyType(
         "size_bytes": None,
         "hops": None,
         "path": "p2p",
-        "pair": "0,1",
+        "pair": "0-1",
         "push": False,
         "same_device": False,
         "two_contexts": False,
@@ -405,7 +405,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 BENCHMARK = Benchmark(
     name="p2p-latency",
     summary="messages there and back between two GPUs: how long a hop takes",
-    options="--path PATH  --pair A,B  --size SIZE  --hops N  --push  --same-device  --two-contexts",
+    options="--path PATH  --pair A-B  --size SIZE  --hops N  --push  --same-device  --two-contexts",
     needs="2 GPUs",
     twins=(
         Twin(

@@ -86,6 +86,6 @@ def test_one_changed_element_is_caught(run_benchmark: Run, words: tuple[str, ...
 
 
 def test_a_gpu_that_is_not_there_is_missed(run_benchmark: Run) -> None:
-    done = run_benchmark("p2p-latency", "--pair", "0,99")
+    done = run_benchmark("p2p-latency", "--pair", "0-99")
     assert done.returncode == 3
     assert "needs 100 GPUs, found" in done.stderr

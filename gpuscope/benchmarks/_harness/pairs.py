@@ -30,10 +30,10 @@ PUSHED_COMMANDS = 3
 
 
 def pair_argument(text: str) -> str:
-    """Check two different numbers of GPUs such as ``0,1``, for argparse."""
-    numbers = text.split(",")
+    """Check two different numbers of GPUs such as ``0-1``, for argparse."""
+    numbers = text.split("-")
     if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
-        raise argparse.ArgumentTypeError(f"{text!r} is not two GPUs: write them like 0,1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not two GPUs: write them like 0-1")
     if int(numbers[0]) == int(numbers[1]):
         raise argparse.ArgumentTypeError(
             f"{text!r} is one GPU twice: --same-device measures a copy within one"
@@ -47,7 +47,7 @@ def add_pair_arguments(parser: argparse.ArgumentParser, paths: Sequence[str]) ->
         "--path", choices=paths, help=f"how data gets there: {', '.join(paths)} (default: p2p)"
     )
     parser.add_argument(
-        "--pair", type=pair_argument, metavar="A,B", help="the two GPUs (default: 0,1)"
+        "--pair", type=pair_argument, metavar="A-B", help="the two GPUs (default: 0-1)"
     )
     parser.add_argument(
         "--same-device",
@@ -67,7 +67,7 @@ def choose_devices(
     MissingError
         There are not so many.
     """
-    first, second = (int(number) for number in (pair or "0,1").split(","))
+    first, second = (int(number) for number in (pair or "0-1").split("-"))
     if same_device:
         second = first
     needed = max(first, second) + 1

@@ -85,9 +85,9 @@ def test_what_can_be_run_is_not(changes: dict[str, Any], twin: str | None) -> No
 def test_the_options_are_read() -> None:
     parser = argparse.ArgumentParser()
     BENCHMARK.add_arguments(parser)
-    words = "--path sm --push --pair 2,3 --size 64K --hops 20 --same-device --two-contexts"
+    words = "--path sm --push --pair 2-3 --size 64K --hops 20 --same-device --two-contexts"
     found = parser.parse_args(words.split())
-    assert (found.path, found.pair, found.size_bytes, found.hops) == ("sm", "2,3", 65536, 20)
+    assert (found.path, found.pair, found.size_bytes, found.hops) == ("sm", "2-3", 65536, 20)
     assert (found.push, found.same_device, found.two_contexts) == (True, True, True)
     assert BENCHMARK.default_reps == 200
 

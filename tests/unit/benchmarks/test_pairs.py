@@ -24,25 +24,25 @@ from gpuscope.errors import MissingError, UsageError
 
 
 def test_two_gpus_by_number() -> None:
-    assert pair_argument("0,3") == "0,3"
-    for wrong in ("0", "0,1,2", "a,b", "0,-1", ""):
-        with pytest.raises(argparse.ArgumentTypeError, match="write them like 0,1"):
+    assert pair_argument("0-3") == "0-3"
+    for wrong in ("0", "0-1-2", "a-b", "0--1", ""):
+        with pytest.raises(argparse.ArgumentTypeError, match="write them like 0-1"):
             pair_argument(wrong)
     with pytest.raises(argparse.ArgumentTypeError, match="--same-device"):
-        pair_argument("1,1")
+        pair_argument("1-1")
 
 
 def test_the_pair_must_be_there() -> None:
     assert choose_devices("p2p-latency", None, 2, same_device=False) == (0, 1)
-    assert choose_devices("p2p-latency", "3,1", 4, same_device=False) == (3, 1)
-    assert choose_devices("p2p-latency", "1,0", 2, same_device=True) == (1, 1)
+    assert choose_devices("p2p-latency", "3-1", 4, same_device=False) == (3, 1)
+    assert choose_devices("p2p-latency", "1-0", 2, same_device=True) == (1, 1)
     with pytest.raises(MissingError) as caught:
         choose_devices("p2p-latency", None, 1, same_device=False)
     assert str(caught.value) == (
         "p2p-latency needs 2 GPUs, found 1 (`--same-device` measures a local copy)."
     )
     with pytest.raises(MissingError, match=r"needs 4 GPUs, found 2"):
-        choose_devices("p2p-latency", "0,3", 2, same_device=False)
+        choose_devices("p2p-latency", "0-3", 2, same_device=False)
     with pytest.raises(MissingError, match=r"needs 1 GPU, found 0\.$"):
         choose_devices("p2p-latency", None, 0, same_device=True)
 
