@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from gpuscope.recording.recorder import NsysRecorder, Recorder
 
 
+BENCHMARK_TIMEOUT_S = 600.0
+"""Time each run of a benchmark gets without --timeout: none takes a tenth of it, and ranks hang."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What the ranks run."""
@@ -165,6 +169,8 @@ class _Session:
         self.args, self.job, self.recorder, self.folder = args, job, recorder, folder
         self.display, self.launcher, self.me = display, launcher, me
         self.size = me.size if me else args.ranks
+        default_s = BENCHMARK_TIMEOUT_S if job.benchmark is not None else None
+        self.timeout_s: float | None = default_s if args.timeout is None else args.timeout
         self.tasks = 0
         self.table: Sequence[str] = ()
         self.untraced: Mapping[str, Any] | None = None
@@ -212,7 +218,7 @@ class _Session:
     def _times(self, words: Sequence[Word]) -> Mapping[str, Any]:
         from gpuscope.recording.folder import read_result
 
-        _raise_failure(self.job, self.args, words)
+        _raise_failure(self.job, self.timeout_s, words)
         return read_result(self._folders()[0].untraced)
 
     def _caught(self, words: Sequence[Word]) -> int:
@@ -227,7 +233,7 @@ class _Session:
 
         said = next((word.error for word in words if (word.error or "").startswith(WRONG_DATA)), "")
         if not said:
-            _raise_failure(self.job, self.args, words)
+            _raise_failure(self.job, self.timeout_s, words)
             msg = f"the data check let {self.args.twin} pass, which spoils the data on purpose."
             raise GateError(msg)
         self._report(words, None, None, 0, caught=said)
@@ -272,7 +278,7 @@ class _Session:
             trace=trace,
             extra=(*self._mpi_option(trace), *(recorder.extra if recorder else ())),
             call_stacks=recorder is not None and recorder.call_stacks,
-            timeout_s=self.args.timeout,
+            timeout_s=self.timeout_s,
         )
 
     def _mpi_option(self, trace: str) -> tuple[str, ...]:
@@ -315,9 +321,11 @@ class _Session:
         if not found:
             return None
         with self.display.step("analyzing"):
-            return api.analyze_files(
-                [each.path for each in found], api.Request(Options(perturbed=self.perturbed))
+            options = Options(
+                ratio_limits=api.ratio_limits(self.traced) if self.traced else {},
+                perturbed=self.perturbed,
             )
+            return api.analyze_files([each.path for each in found], api.Request(options))
 
     def _judge(self, analyses: Analyses | None) -> Judgement | None:
         """Hold what the benchmark must show against the worst that a rank shows."""
@@ -331,7 +339,7 @@ class _Session:
         self, words: Sequence[Word], analyses: Analyses | None, judgement: Judgement | None
     ) -> GpuscopeError | None:
         try:
-            _raise_failure(self.job, self.args, words)
+            _raise_failure(self.job, self.timeout_s, words)
         except GpuscopeError as error:
             return error
         if judgement is not None and judgement.cannot_judge:
@@ -410,7 +418,7 @@ class _Session:
         }
 
 
-def _raise_failure(job: Job, args: argparse.Namespace, words: Sequence[Word]) -> None:
+def _raise_failure(job: Job, timeout_s: float | None, words: Sequence[Word]) -> None:
     """Raise what the ranks that did not end well come to: the first of them counts."""
     failed = next((word for word in words if word.failed), None)
     if failed is None:
@@ -422,7 +430,7 @@ def _raise_failure(job: Job, args: argparse.Namespace, words: Sequence[Word]) ->
         raise error
     if failed.timed_out:
         late = ", ".join(str(word.rank) for word in words if word.timed_out)
-        msg = f"{job.name} was stopped after {args.timeout:g} s; still running: rank {late}."
+        msg = f"{job.name} was stopped after {timeout_s:g} s; still running: rank {late}."
         raise ProgramError(msg)
     said = " | ".join(failed.last_lines) or "nothing"
     msg = (

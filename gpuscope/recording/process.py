@@ -35,6 +35,8 @@ GRACE_S = 60.0
 """Time nsys gets after Ctrl-C to write its report, before it is ended."""
 TERMINATE_S = 3.0
 """Time between SIGTERM and SIGKILL."""
+OVER_S = 0.5
+"""Time between SIGINT and SIGTERM to a program that has nothing left to do."""
 SETTLE_S = 2.0
 """Time the rest of the tree gets to end by itself once the program has ended."""
 
@@ -82,6 +84,7 @@ def run(
     stop_argv: Sequence[str] | None = None,
     on_stop: Callable[[int], None] | None = None,
     stop_when: Callable[[], bool] | None = None,
+    over_when: Callable[[], bool] | None = None,
 ) -> Ended:
     """Run `argv` until it and everything it started has ended.
 
@@ -107,6 +110,9 @@ def run(
         Called when it is asked to stop: with 0 for the first request, 1 for SIGTERM, 2 for SIGKILL.
     stop_when
         Asked again and again; once it says so, the program is stopped as Ctrl-C would.
+    over_when
+        Asked again and again; once it says so, all is done, and a program that goes on all the
+        same is ended, with little patience.
 
     Raises
     ------
@@ -123,12 +129,13 @@ def run(
                 stderr=subprocess.PIPE if apart else subprocess.STDOUT,
                 env=None if env is None else dict(env),
                 start_new_session=True,
+                pass_fds=_launcher_fds(os.environ if env is None else env),
             )
         except OSError as error:
             msg = f"{argv[0]} cannot be started: {error.strerror}."
             raise ProgramError(msg) from None
         stopper = _Stopper(
-            process, others, requests, grace_s, timeout_s, stop_argv, on_stop, stop_when
+            process, others, requests, grace_s, timeout_s, stop_argv, on_stop, stop_when, over_when
         )
         try:
             _follow(process, stopper, on_line)
@@ -141,6 +148,21 @@ def run(
             timed_out=stopper.timed_out,
             outlived=outlived,
         )
+
+
+def _launcher_fds(env: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the open file that a rank talks to its launcher through, where there is one.
+
+    mpiexec of MPICH and Intel MPI leaves one open, and its number in PMI_FD: MPI_Init needs it.
+    """
+    number = env.get("PMI_FD", "")
+    if not number.isdecimal():
+        return ()
+    try:
+        os.fstat(int(number))
+    except OSError:
+        return ()
+    return (int(number),)
 
 
 def output(argv: Sequence[str], timeout_s: float = 30.0) -> tuple[int, str]:
@@ -177,8 +199,11 @@ class _Stopper:
         stop_argv: Sequence[str] | None,
         on_stop: Callable[[int], None] | None,
         stop_when: Callable[[], bool] | None,
+        over_when: Callable[[], bool] | None,
     ) -> None:
         self.timed_out = self.asked = False
+        self._over_when = over_when
+        self._over = False
         self._stop_when = stop_when
         self._stop_argv = stop_argv
         self._command: subprocess.Popen[bytes] | None = None
@@ -201,6 +226,9 @@ class _Stopper:
             self.timed_out = due = True
         if self._stage == 0 and self._stop_when is not None and self._stop_when():
             self.asked = due = True
+        if not self._over and self._over_when is not None and self._over_when():
+            self._over = due = True
+            self._pauses = (OVER_S, TERMINATE_S)
         if self._deadline is not None and now > self._deadline:
             due = True
         if self._command is not None and self._command.poll() is not None:
@@ -209,12 +237,12 @@ class _Stopper:
         if not due or self._stage >= len(_ESCALATION):
             return
         number = _ESCALATION[self._stage]
-        if self._on_stop is not None:
+        if self._on_stop is not None and not self._over:
             self._on_stop(self._stage)
         if number is signal.SIGKILL:
             for pid in _tree(self._others):
                 _send(pid, number)
-        if number is signal.SIGINT and self._stop_argv:
+        if number is signal.SIGINT and self._stop_argv and not self._over:
             self._command = _start_quietly(self._stop_argv)
         if self._command is None or number is not signal.SIGINT:
             _send(self._process.pid, number)

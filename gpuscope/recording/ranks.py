@@ -23,6 +23,7 @@ import re
 import shutil
 import socket
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,14 +43,24 @@ from gpuscope.units import printable
 
 PEER_GRACE_S = 5.0
 """Time the other ranks get to end by themselves after one has failed."""
-MPIRUN_GRACE_S = 10
-"""Time that mpirun, when it ends the ranks itself, waits before it kills them; 1 s is its own."""
+MPIRUN_GRACE_S = 30
+"""Time that mpirun, when it ends the ranks itself, waits before it kills them; 1 s is its own.
+
+Open MPI does so as soon as a process that called MPI_Init is gone without MPI_Finalize, and then
+waits all of this time, twice, even if no rank is left: see LINGER_S.
+"""
+LINGER_S = 1.0
+"""Time mpirun gets to end by itself once every rank has left word."""
 GATHER_S = 90.0
 """Time a rank that is told to stop gets to write its report: more than nsys gets."""
 START_S = 120.0
 """Time the ranks of an MPI run of the user's get to meet."""
 POLL_S = 0.3
 """Time between two looks at the folder, which may lie on a network."""
+ALONE_S = 60.0
+"""Ranks that still run this long after another one ended are named to the user."""
+SILENT_S = 300.0
+"""Time without a line from any rank after which the user is told how to end them."""
 LAST_LINES = 12
 """Lines of a failed rank's output that are repeated at the end."""
 RANK_FOLDER = "{rank_folder}"
@@ -84,9 +95,15 @@ class Launcher:
         where = [] if not hosts else ["--host" if self.mpi == "openmpi" else "-hosts", hosts]
         return [self.path, "-n", str(ranks), *where, *extra]
 
-    def environment(self) -> dict[str, str]:
-        """Return the environment for it: ranks that are told to end get time for their reports."""
-        own = {"OMPI_MCA_odls_base_sigkill_timeout": f"{MPIRUN_GRACE_S}"}
+    def environment(self, scratch: str) -> dict[str, str]:
+        """Return the environment for it: ranks that are told to end get time for their reports.
+
+        What it writes of its own goes to the folder `scratch`: where it is ended it leaves that.
+        """
+        own = {
+            "OMPI_MCA_odls_base_sigkill_timeout": f"{MPIRUN_GRACE_S}",
+            "OMPI_MCA_orte_tmpdir_base": scratch,
+        }
         return {**(own if self.mpi == "openmpi" else {}), **os.environ}
 
 
@@ -240,8 +257,10 @@ def launch(
     """
     _give(folder, task)
     here: deque[str] = deque(maxlen=LAST_LINES)
+    watch = _Watch(folder, task, display)
 
     def hear(line: process.Line) -> None:
+        watch.heard()
         if _LINE.match(line.text):
             if not line.replaced:
                 display.program_line(line.text)
@@ -250,14 +269,18 @@ def launch(
 
     argv = launcher.argv(task.size, hosts, extra)
     worker = [sys.executable, "-m", "gpuscope.recording.ranks", str(folder)]
-    with display.step(f"running {task.size} ranks with {launcher.name}"):
+    with (
+        tempfile.TemporaryDirectory(prefix="gs") as scratch,
+        display.step(f"running {task.size} ranks with {launcher.name}"),
+    ):
         ended = process.run(
             [*argv, *worker],
             on_line=hear,
-            env=launcher.environment(),
+            env=launcher.environment(scratch),
             quiet_input=True,
             grace_s=GATHER_S,
             stop_argv=[*worker, "--stop"],
+            over_when=watch.look,
             on_stop=lambda stage: display.say(
                 "stopping: the ranks write what they have recorded (Ctrl-C again gives that up)"
                 if stage == 0
@@ -271,13 +294,62 @@ def launch(
         raise KeyboardInterrupt
     if len(words) < task.size and not ended.interrupted:
         raise _lost(launcher, task, words, folder, here, ended.code)
-    if ended.code != 0 and not ended.interrupted and not any(word.failed for word in words):
+    failed = any(word.failed for word in words)
+    if any(word.stopped for word in words) and not ended.interrupted and not failed:
         msg = (
             f"{launcher.name} ended the ranks with exit code {ended.code}, as MPI_Abort makes it "
             f"do; it said: {_said(here)}"
         )
         raise ProgramError(msg)
     return words
+
+
+class _Watch:
+    """Looks after the ranks from outside, at the words that they leave.
+
+    The user is told of ranks that seem to hang: they are not ended, since they may be at work.
+    """
+
+    def __init__(self, folder: Path, task: Task, display: Display) -> None:
+        self._folder, self._task, self._display = folder, task, display
+        self._heard = time.monotonic()
+        self._looked = self._heard
+        self._ended: float | None = None
+        self._all_ended: float | None = None
+        self._told = False
+
+    def heard(self) -> None:
+        """Note that a rank printed something."""
+        self._heard = time.monotonic()
+
+    def look(self) -> bool:
+        """Say once what seems to hang; return whether the launcher alone is left."""
+        now = time.monotonic()
+        if now - self._looked >= POLL_S:
+            self._looked = now
+            self._read(now)
+        return self._all_ended is not None and now - self._all_ended > LINGER_S
+
+    def _read(self, now: float) -> None:
+        ended = {word.rank for word in _words(self._folder, self._task)}
+        if ended and self._ended is None:
+            self._ended = now
+        if len(ended) == self._task.size and self._all_ended is None:
+            self._all_ended = now
+        if self._told or self._task.timeout_s is not None or self._all_ended is not None:
+            return
+        if self._ended is not None and now - self._ended > ALONE_S:
+            left = ", ".join(str(rank) for rank in range(self._task.size) if rank not in ended)
+            self._tell(f"rank {left} still runs, {ALONE_S:.0f} s after another rank ended")
+        elif now - self._heard > SILENT_S:
+            self._tell(f"no rank has printed anything for {SILENT_S:.0f} s")
+
+    def _tell(self, what: str) -> None:
+        self._told = True
+        self._display.say(
+            f"{what}: if the ranks hang, Ctrl-C ends them and keeps what was recorded; "
+            "--timeout SECONDS does so by itself"
+        )
 
 
 def _lost(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ import pytest
 
 from gpuscope import api
 from gpuscope.recording import nsys as nsight
+from gpuscope.recording import ranks
 from tests.nsys.test_mpi import RANKS, check
 
 pytestmark = [pytest.mark.nsys, pytest.mark.mpi]
@@ -37,18 +40,21 @@ print("never comes here", flush=True)
 """
 
 
+def environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "OMPI_MCA_mpi_yield_when_idle": "1",  # ranks that wait leave the processor to nsys
+    }
+
+
 def gpuscope(
     folder: Path, *arguments: str, before: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*before, sys.executable, "-m", "gpuscope", "run", "--nsys", *arguments],
         cwd=folder,
-        # What has failed is over sooner than with the time that users get.
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-            "OMPI_MCA_odls_base_sigkill_timeout": "3",
-        },
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=150,
@@ -112,6 +118,100 @@ def test_a_rank_that_hangs_is_ended_after_the_time_given(tmp_path: Path) -> None
     words = json.loads((tmp_path / "r" / "run.json").read_text())["ranks"]
     assert [word["timed_out"] for word in words] == [True, True]
     assert all((tmp_path / "r" / f"rank{rank}" / "trace.sqlite").is_file() for rank in (0, 1))
+
+
+def started(
+    folder: Path, *arguments: str, count: int = 2
+) -> tuple[subprocess.Popen[str], list[str]]:
+    """Start ranks that wait for ever; return once all of them run, and what was said until then."""
+    program = folder / "failing.py"
+    program.write_text(FAILING)
+    command = ["--", sys.executable, str(program), "hang"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpuscope", "run", "--nsys", f"--ranks={count}", *START,
+         *arguments, *command],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    said: list[str] = []
+    while sum("hello from" in line for line in said) < count:
+        line = process.stderr.readline()
+        assert line, said
+        said.append(line)
+    return process, said
+
+
+@pytest.mark.parametrize("more", [[], ["--why"]])
+@pytest.mark.usefixtures("nsys")
+def test_ctrl_c_keeps_what_all_ranks_recorded(more: list[str], tmp_path: Path) -> None:
+    process, _ = started(tmp_path, *more)
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+
+    assert process.returncode == 130, err
+    # mpirun would wait for ranks that are gone, twice, as long as it lets them write reports.
+    assert time.monotonic() - begun < 2 * ranks.MPIRUN_GRACE_S
+    assert "the ranks write what they have recorded" in err
+    assert not still_running(tmp_path / "failing.py")
+    words = json.loads((tmp_path / "r" / "run.json").read_text())["ranks"]
+    assert [word["stopped"] for word in words] == [True, True]
+    for rank in (0, 1):
+        trace = api.open_trace(tmp_path / "r" / f"rank{rank}")
+        assert trace.mpi is not None
+        assert "MPI_Init_thread" in {trace.strings[name] for name in trace.mpi.name.tolist()}
+        assert any("--python-backtrace" in word for word in words[rank]["argv"]) == bool(more)
+
+
+@pytest.mark.parametrize("part", ["profile", "--start-agent"])
+@pytest.mark.usefixtures("nsys")
+def test_an_nsys_that_is_killed_ends_the_ranks_and_leaves_the_others_reports(
+    part: str, tmp_path: Path
+) -> None:
+    process, _ = started(tmp_path)
+    victim = next(
+        pid
+        for pid, words in descendants(process.pid)
+        if words[0].endswith("nsys")
+        and words[1] == part
+        # The agent names its session by the process that records the rank.
+        and rank_of(pid) == 1
+    )
+    os.kill(victim, signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+
+    assert process.returncode == 1, err
+    assert "rank 1 of python" in err
+    assert not still_running(tmp_path / "failing.py")
+    assert (tmp_path / "r" / "rank0" / "trace.sqlite").is_file()
+    assert not (tmp_path / "r" / "rank1" / "trace.sqlite").exists()
+
+
+def descendants(parent: int) -> list[tuple[int, list[str]]]:
+    """Return id and command line of all that a process has started."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            above = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(above, []).append(int(folder.name))
+    found, todo = [], [parent]
+    while todo:
+        for pid in children.get(todo.pop(), []):
+            todo.append(pid)
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+                found.append((pid, words))
+    return found
+
+
+def rank_of(pid: int) -> int:
+    """Return the rank that a process belongs to, by its environment."""
+    words = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+    return int(dict(word.partition("=")[::2] for word in words)["OMPI_COMM_WORLD_RANK"])
 
 
 @pytest.mark.usefixtures("nsys")

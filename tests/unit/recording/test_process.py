@@ -139,6 +139,42 @@ def test_the_time_limit_stops_it() -> None:
     assert ended.code in {1, 128 + signal.SIGINT}
 
 
+def test_a_program_that_lingers_when_all_is_done_is_ended_at_once() -> None:
+    """As an mpirun that waits for ranks that are gone; nobody has interrupted anything."""
+    stages: list[int] = []
+    began = time.monotonic()
+    ended, _ = run(
+        "import signal, time\nsignal.signal(2, signal.SIG_IGN)\ntime.sleep(60)",
+        over_when=lambda: time.monotonic() - began > 0.3,
+        on_stop=stages.append,
+        grace_s=60,
+        stop_argv=[PYTHON, "-c", "import time; time.sleep(60)"],
+    )
+
+    assert time.monotonic() - began < 10
+    assert not ended.interrupted
+    assert not ended.timed_out
+    assert ended.code == 128 + signal.SIGTERM
+    assert stages == []
+
+
+def test_a_rank_keeps_the_file_that_it_talks_to_its_launcher_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """mpiexec of MPICH leaves a socket open, and its number in PMI_FD."""
+    reading, writing = os.pipe()
+    ask = "import os\nos.write(int(os.environ['PMI_FD']), b'cmd=init')"
+    for env in (None, {**os.environ, "PMI_FD": str(writing)}):
+        monkeypatch.setenv("PMI_FD", str(writing))
+        ended, lines = run(ask, env=env)
+        assert ended.code == 0, lines
+        assert os.read(reading, 100) == b"cmd=init"
+    os.close(reading)
+    os.close(writing)
+    ended, _ = run("pass")  # it is long closed: no reason not to start
+    assert ended.code == 0
+
+
 def test_the_stop_command_comes_before_the_signal(tmp_path: Path) -> None:
     note = tmp_path / "asked"
     command = f"import pathlib, time; time.sleep(0.3); pathlib.Path({str(note)!r}).touch()"

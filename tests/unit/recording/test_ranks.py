@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,3 +134,85 @@ def test_a_run_folder_of_ranks_stands_for_their_folders(tmp_path: Path) -> None:
 
     assert [path.name for path in api.of_ranks([tmp_path])] == [f"rank{n}" for n in range(11)]
     assert api.of_ranks([single, tmp_path / "x.sqlite"]) == [single, tmp_path / "x.sqlite"]
+
+
+class Told:
+    """A display that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def watch(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, **task: float
+) -> tuple[ranks._Watch, Told, list[float]]:
+    """Watch three ranks, on a clock that stands in the list returned."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    ranks.prepare(folder, 3)
+    told: Any = Told()
+    made = ranks.Task("", 0, ("a.out",), 3, traced=True, **task)  # type: ignore[arg-type]
+    return ranks._Watch(folder, made, told), told, clock
+
+
+def ended(folder: Path, rank: int) -> None:
+    word = ranks.Word(rank, 0, "here", 0, False, False, None, 0, (), (), ())
+    (folder / f"rank{rank}" / "rank.json").write_text(json.dumps(dataclasses.asdict(word)))
+
+
+def test_ranks_that_go_on_alone_are_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching, told, clock = watch(tmp_path, monkeypatch)
+    ended(tmp_path, 1)
+    for clock[0] in (1, 61, 62, 200):
+        assert not watching.look()  # nothing is ended: they may be at work
+
+    (line,) = told.lines
+    assert line.startswith("rank 0, 2 still runs, 60 s after another rank ended")
+    assert "--timeout" in line
+
+
+def test_ranks_that_all_hang_are_told_of_when_they_have_long_been_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching, told, clock = watch(tmp_path, monkeypatch)
+    clock[0] = 200
+    watching.heard()
+    for clock[0] in (400, 499):
+        watching.look()
+    assert told.lines == []
+    for clock[0] in (501, 900):
+        watching.look()
+    assert [line.partition(":")[0] for line in told.lines] == [
+        "no rank has printed anything for 300 s"
+    ]
+
+
+def test_with_a_timeout_there_is_nothing_to_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching, told, clock = watch(tmp_path, monkeypatch, timeout_s=1000.0)
+    ended(tmp_path, 1)
+    for clock[0] in (1, 100, 900):
+        watching.look()
+    assert told.lines == []
+
+
+def test_a_launcher_that_lingers_is_over_a_moment_after_the_last_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching, told, clock = watch(tmp_path, monkeypatch)
+    for rank in range(3):
+        assert not watching.look()
+        clock[0] += 0.5
+        ended(tmp_path, rank)
+    assert not watching.look()
+    clock[0] += 0.9
+    assert not watching.look()
+    clock[0] += 0.2
+    assert watching.look()
+    assert told.lines == []
