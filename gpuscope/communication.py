@@ -201,14 +201,17 @@ def _match(
 ) -> None:
     """Replace the estimates by what the ranks together tell."""
     labels, numbers = _labels(traces, ranks), _numbers(traces, ranks)
-    kernels = _kernels(traces, ranks, asked)
+    times = [_operations(traces[rank.trace]) for rank in ranks]
+    start = np.concatenate(
+        [ops.start_ns[rank.rows] for ops, rank in zip(times, ranks, strict=True)]
+    )
+    end = np.concatenate([ops.end_ns[rank.rows] for ops, rank in zip(times, ranks, strict=True)])
+    utc = np.array([traces[rank.trace].start_utc_ns or 0 for rank in ranks])
+    of_day = end + np.repeat(utc, [len(rank.rows) for rank in ranks])
+    kernels = _kernels(traces, ranks, asked, of_day)
     order = sorted(range(len(ranks)), key=lambda rank: (numbers[rank], rank))
     matches = match(kernels, order)
-    times = [_operations(traces[rank.trace]).take(rank.rows) for rank in ranks]
-    start = np.concatenate([ops.start_ns for ops in times])
-    end = np.concatenate([ops.end_ns for ops in times])
-    utc = np.array([traces[rank.trace].start_utc_ns or 0 for rank in ranks])
-    clocks = _clocks(kernels.rank, matches.group, end + utc[kernels.rank])
+    clocks = _clocks(kernels.rank, matches.group, of_day)
     # The devices of a trace have one clock: that of the first is moved, and the others with it.
     leader = [next(at for at, one in enumerate(ranks) if one.trace == rank.trace) for rank in ranks]
     offsets = [clocks[at].offset_ns if at in clocks else 0 for at in leader]
@@ -250,7 +253,7 @@ def _match(
 
 
 def _kernels(
-    traces: Sequence[Trace], ranks: Sequence[_Rank], asked: Mapping[int, Asked]
+    traces: Sequence[Trace], ranks: Sequence[_Rank], asked: Mapping[int, Asked], end_ns: Int64
 ) -> Kernels:
     """Lay out the kernels of all ranks, with names that mean the same in all traces."""
     numbers: dict[str, int] = {}
@@ -271,6 +274,7 @@ def _kernels(
     messages = [each.messages for each in listed]
     return Kernels(
         rank=np.repeat(np.arange(len(ranks)), [len(rank.rows) for rank in ranks]),
+        end_ns=end_ns,
         name=np.concatenate(names),
         call=np.concatenate(calls),
         size_bytes=np.concatenate([each.size_bytes for each in listed]),

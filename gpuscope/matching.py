@@ -8,8 +8,11 @@ partners of a kernel may differ from those of its partners: ::
     rank 1    [ 0, 2 ]──┐        a row of neighbours: what rank 1 does takes until rank 2 is there,
     rank 2           [ 1 ]       which is nothing to rank 0
 
-Kernels whose communicator is not known are matched by their order alone, as long as all ranks have
-equally many of them, with equal names.
+Kernels whose communicator is not known are matched by their order alone.
+
+Where ranks were not recorded over the same time, one has kernels at its edges that another lacks.
+Then the order is shifted, such that the ends of matched kernels are equally far apart on the two
+clocks: they come together, and whatever else is paired scatters as the program does.
 """
 
 from __future__ import annotations
@@ -29,7 +32,18 @@ DIFFERENT = "the ranks' communication kernels differ in number or in name"
 UNEQUAL = "the ranks' collectives of a communicator differ in number, in name or in bytes"
 UNPAIRED = "the sends and receives of a communicator do not fit each other"
 NO_PEER = "of a communicator there is one rank only"
-REASONS = (DIFFERENT, UNEQUAL, UNPAIRED, NO_PEER)
+EDGES = "the recording of another rank begins later or ends earlier"
+REASONS = (DIFFERENT, UNEQUAL, UNPAIRED, NO_PEER, EDGES)
+
+SHIFTS = 16
+"""How far from the shift that the times of day suggest others are tried, and from none."""
+LEAST_SHIFTED = 8
+"""With fewer kernels two shifts cannot be told apart."""
+LEAST_SHARE = 0.5
+"""Share of the kernels of the rank with fewer that must be matched after a shift."""
+CLEARER = 5
+"""So many times further must the ends scatter with any other shift, no shift included: those of
+matched kernels scatter by less than a microsecond, the steps of a program by tens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +54,8 @@ class Kernels:
     """
 
     rank: Int64
+    end_ns: Int64
+    """By the time of day that the rank's report states."""
     name: Int64
     call: Int64
     size_bytes: Int64
@@ -121,16 +137,77 @@ class _Matcher:
         if len(ranks) < 2:
             self._reason[rows] = REASONS.index(DIFFERENT if reason == DIFFERENT else NO_PEER)
             return
-        # What a collective was asked for is the same on all ranks; of a group with sends it is not.
-        call, size = (np.where(k.collective, column, 0) for column in (k.call, k.size_bytes))
-        table = rows.reshape(len(ranks), -1) if (counts == counts[0]).all() else None
-        if table is None or any(
-            (column[table] != column[table[0]]).any() for column in (k.name, call, size)
-        ):
+        table = self._together(np.split(rows, np.cumsum(counts)[:-1]))
+        if table is None:
             self._reason[rows] = REASONS.index(reason)
             return
+        self._reason[np.setdiff1d(rows, table)] = REASONS.index(EDGES)
         self._group[table] = self._groups + np.arange(table.shape[1])
         self._groups += table.shape[1]
+
+    def _together(self, of_ranks: Sequence[Int64]) -> Int64 | None:
+        """Return which kernels of the ranks belong together, a row a rank; None: it cannot be told.
+
+        All of them where they are equally many and alike, else those that all ranks have.
+        """
+        first = of_ranks[0]
+        shifts = []
+        for rows in of_ranks:
+            guess = self._guess(first, rows)
+            whole = len(rows) == len(first) and self._alike(first, rows)
+            shift = 0 if whole and not guess else self._shift(first, rows, guess, whole=whole)
+            if shift is None:
+                return None
+            shifts.append(shift)
+        begin = max(-shift for shift in shifts)
+        stop = min(len(rows) - shift for rows, shift in zip(of_ranks, shifts, strict=True))
+        if any(shifts) and stop - begin < LEAST_SHIFTED:
+            return None
+        return np.stack(
+            [rows[begin + at : stop + at] for rows, at in zip(of_ranks, shifts, strict=True)]
+        )
+
+    def _alike(self, one: Int64, other: Int64) -> bool:
+        """Whether kernels can be the same: by name, and collectives by call and bytes, too."""
+        k = self._kernels
+        collective = k.collective[one]
+        return bool(
+            (k.name[one] == k.name[other]).all()
+            and (collective == k.collective[other]).all()
+            and (k.call[one] == k.call[other])[collective].all()
+            and (k.size_bytes[one] == k.size_bytes[other])[collective].all()
+        )
+
+    def _guess(self, one: Int64, other: Int64) -> int:
+        """Return how many places later in `other` the kernels nearest in time are."""
+        ends, theirs = self._kernels.end_ns[one], self._kernels.end_ns[other]
+        ordered = np.maximum.accumulate(theirs)
+        after = np.minimum(np.searchsorted(ordered, ends), len(ordered) - 1)
+        before = np.maximum(after - 1, 0)
+        near = np.where(ends - ordered[before] < ordered[after] - ends, before, after)
+        values, counts = np.unique(near - np.arange(len(near)), return_counts=True)
+        return int(values[counts.argmax()])
+
+    def _shift(self, one: Int64, other: Int64, guess: int, *, whole: bool) -> int | None:
+        """Return how many places later in `other` the kernels of `one` are; None: not to tell.
+
+        If they fit as a `whole`, that is what they do unless another shift is clearly the better.
+        """
+        ends, theirs = self._kernels.end_ns[one], self._kernels.end_ns[other]
+        least = max(LEAST_SHIFTED, LEAST_SHARE * min(len(one), len(other)))
+        tried = {at + by for at in (0, guess) for by in range(-SHIFTS, SHIFTS + 1)}
+        scatter = []
+        for shift in sorted(tried):
+            begin, stop = max(0, -shift), min(len(one), len(other) - shift)
+            mine, its = one[begin:stop], other[begin + shift : stop + shift]
+            if stop - begin < least or not self._alike(mine, its):
+                continue
+            apart = ends[begin:stop] - theirs[begin + shift : stop + shift]
+            scatter.append((float(np.median(np.abs(apart - np.median(apart)))), shift))
+        scatter.sort()
+        if scatter and (len(scatter) == 1 or CLEARER * scatter[0][0] < scatter[1][0]):
+            return scatter[0][1]
+        return 0 if whole else None
 
     def _by_messages(self, mine: Bool, exchanges: Bool) -> bool:
         """Pair the sends of a communicator with the receives; False where they do not fit."""

@@ -212,6 +212,60 @@ def test_clocks_are_brought_together_over_ranks_in_between() -> None:
     assert two.clocks[0].offset_ns == 20
 
 
+def loop(number: int, ends: list[int], sizes: list[int], utc: int = 0) -> Trace:
+    """Return the trace of a rank that reduces over and over; the other rank may be late."""
+    kernels = [
+        (end - 10 - number, end, collective(WORLD, size=size))
+        for end, size in zip(ends, sizes, strict=True)
+    ]
+    return rank(number, *kernels, utc=utc)
+
+
+JITTER = [0, 7, 3, 11, 5, 2, 13, 1, 9, 4, 12, 6, 2, 10, 0, 8, 13, 5, 1, 7, 3, 12, 6, 9]
+STEPS = len(JITTER)
+
+
+@pytest.mark.parametrize("apart", [0, 170, -350])
+@pytest.mark.parametrize(
+    ("cut", "other"), [(slice(0, 21), slice(3, 24)), (slice(2, 20), slice(0, 24))]
+)
+def test_recordings_that_begin_and_end_at_other_times(cut: slice, other: slice, apart: int) -> None:
+    """Equal messages every 100 or so; the second clock may be some of them off."""
+    ends = [1000 + 100 * step + JITTER[step] for step in range(STEPS)]
+    zero, one = exchanges(
+        [
+            loop(0, ends[cut], [64] * len(ends[cut])),
+            loop(1, [end - apart for end in ends[other]], [64] * len(ends[other])),
+        ]
+    )
+    assert zero is not None
+    assert one is not None
+    first, last = max(cut.start, other.start), min(cut.stop, other.stop)
+    mine = [first <= step < last for step in range(STEPS)]
+    assert (zero.transfer_ns >= 0).tolist() == mine[cut]
+    assert (one.transfer_ns >= 0).tolist() == mine[other]
+    assert one.clocks[0].offset_ns == apart
+    assert one.clocks[0].residual_ns == 0
+    for exchange, count in ((zero, len(ends[cut])), (one, len(ends[other]))):
+        left = count - (last - first)
+        said = f"{left} of {count} kernels stay unmatched: the recording of another rank begins"
+        assert (exchange.reason or "").startswith(said if left else "")
+        assert bool(exchange.reason) is bool(left)
+
+
+def test_a_shift_that_cannot_be_told_is_not_guessed() -> None:
+    """Strictly periodic: with any shift the ends are equally far apart."""
+    ends = [1000 + 100 * step for step in range(12)]
+    zero, _ = exchanges([loop(0, ends, [64] * 12), loop(1, ends[:11], [64] * 11)])
+    assert zero is not None
+    assert zero.ranks == ()
+    # Bytes that differ tell it.
+    sizes = [8 << step for step in range(12)]
+    zero, _ = exchanges([loop(0, ends, sizes), loop(1, ends[:11], sizes[:11])])
+    assert zero is not None
+    assert (zero.transfer_ns >= 0).tolist() == [True] * 11 + [False]
+
+
 def test_messages_are_listed_by_communicator() -> None:
     traces = [
         rank(0, (100, 200, collective(PAIR)), (300, 400, collective(-2))),
@@ -354,3 +408,39 @@ def test_messages_of_several_communicators_of_a_real_run() -> None:
     assert transfers[0].tolist() == transfers[1].tolist()
     several = ranks[0].overlap("several").scope
     assert several.concurrency.classes["comm"].peak == 2
+
+
+def without_edges(trace: Trace, first: int, last: int) -> Trace:
+    """Return the trace as if it had begun and ended some messages later and earlier."""
+    ops = trace.operations
+    assert ops is not None
+    rows = np.flatnonzero(ops.op_class == CODE["comm"])
+    rows = rows[np.argsort(ops.launch[rows])]
+    kept = np.ones(len(ops), np.bool_)
+    kept[rows[:first]] = kept[rows[len(rows) - last :]] = False
+    return dataclasses.replace(trace, operations=ops.take(kept))
+
+
+@pytest.mark.parametrize("name", ["jacobi_nccl", "nccl_group"])
+@pytest.mark.parametrize(
+    ("one", "other"), [((0, 0), (3, 0)), ((5, 0), (0, 4)), ((2, 2), (2, 2)), ((0, 3), (3, 0))]
+)
+def test_real_ranks_that_were_not_recorded_over_the_same_time(
+    name: str, one: tuple[int, int], other: tuple[int, int]
+) -> None:
+    """Also where both have equally many kernels, though not the same."""
+    traces = [api.open_trace(samples.path(f"{name}_r{number}")) for number in (0, 1)]
+    cut = [without_edges(trace, *edges) for trace, edges in zip(traces, (one, other), strict=True)]
+    (whole, _), (found, _) = exchanges(traces), exchanges(cut)
+    assert whole is not None
+    assert found is not None
+    times = {}
+    for trace, exchange in ((traces[0], whole), (cut[0], found)):
+        ops = trace.operations
+        assert ops is not None
+        rows = np.flatnonzero(exchange.transfer_ns >= 0)
+        keys = zip(ops.start_ns[rows].tolist(), exchange.transfer_ns[rows].tolist(), strict=True)
+        times[id(exchange)] = set(keys)
+    assert times[id(found)] <= times[id(whole)]
+    lost = max(one[0], other[0]) + max(one[1], other[1])
+    assert len(times[id(found)]) == len(times[id(whole)]) - lost
