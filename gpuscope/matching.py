@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpuscope.intervals import stable_order
 from gpuscope.model.exchange import UNKNOWN
 from gpuscope.model.tables import Int64
 
@@ -103,9 +104,22 @@ def match(kernels: Kernels, order: Sequence[int]) -> Matches:
         The ranks as communicators number them: sends and receives name their peers by it.
     """
     matcher = _Matcher(kernels, order)
-    for communicator in np.unique(kernels.communicator).tolist():
-        matcher.add(communicator)
+    communicators, of_kernel = np.unique(kernels.communicator, return_inverse=True)
+    parts = zip(
+        communicators.tolist(),
+        _split(of_kernel, len(communicators)),
+        _split(of_kernel[kernels.message_kernel], len(communicators)),
+        strict=True,
+    )
+    for communicator, rows, messages in parts:
+        matcher.add(communicator, rows, messages)
     return matcher.matches()
+
+
+def _split(numbers: Int64, count: int) -> list[Int64]:
+    """Return, for each number below `count`, where it stands in `numbers`, ascending."""
+    order = stable_order(numbers)
+    return np.split(order, np.searchsorted(numbers[order], np.arange(1, count)))
 
 
 class _Matcher:
@@ -116,17 +130,15 @@ class _Matcher:
         self._reason = np.full(len(kernels.rank), UNKNOWN, np.int64)
         self._pairs: list[Int64] = [np.empty((2, 0), np.int64)]
 
-    def add(self, communicator: int) -> None:
-        """Match the kernels of one communicator."""
-        k = self._kernels
-        mine = k.communicator == communicator
+    def add(self, communicator: int, rows: Int64, messages: Int64) -> None:
+        """Match the kernels of one communicator, which are at `rows`, by its sends and receives."""
         if communicator == UNKNOWN:
-            self._by_order(np.flatnonzero(mine), DIFFERENT)
+            self._by_order(rows, DIFFERENT)
             return
-        self._by_order(np.flatnonzero(mine & ~k.exchange), UNEQUAL)
-        exchanges = mine & k.exchange
-        if not self._by_messages(mine, exchanges):
-            self._by_order(np.flatnonzero(exchanges), UNPAIRED)
+        exchange = self._kernels.exchange[rows]
+        self._by_order(rows[~exchange], UNEQUAL)
+        if not self._by_messages(rows, messages):
+            self._by_order(rows[exchange], UNPAIRED)
 
     def _by_order(self, rows: Int64, reason: str) -> None:
         """Match the k-th of `rows` on each rank with the k-th on the others."""
@@ -209,20 +221,19 @@ class _Matcher:
             return scatter[0][1]
         return 0 if whole else None
 
-    def _by_messages(self, mine: Bool, exchanges: Bool) -> bool:
+    def _by_messages(self, rows: Int64, chosen: Int64) -> bool:
         """Pair the sends of a communicator with the receives; False where they do not fit."""
         k = self._kernels
-        chosen = np.flatnonzero(exchanges[k.message_kernel])
         kernel, sends = k.message_kernel[chosen], k.message_sends[chosen]
-        present = set(np.unique(k.rank[mine]).tolist())
+        present = set(np.unique(k.rank[rows]).tolist())
         members = [rank for rank in self._order if rank in present]
         position = np.full(max(self._order) + 1, UNKNOWN, np.int64)
         position[members] = np.arange(len(members))
         own, peer = position[k.rank[kernel]], k.message_peer[chosen]
         between = np.stack([np.where(sends, own, peer), np.where(sends, peer, own)])
         sent, received = (
-            rows[np.lexsort(between[::-1, rows])]
-            for rows in (np.flatnonzero(sends), np.flatnonzero(~sends))
+            one[np.lexsort(between[::-1, one])]
+            for one in (np.flatnonzero(sends), np.flatnonzero(~sends))
         )
         size = k.message_bytes[chosen]
         if not np.array_equal(between[:, sent], between[:, received]) or not np.array_equal(
