@@ -8,16 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from gpuscope.benchmarks import nccl, nccl_group
 from gpuscope.benchmarks._harness import collectives
+from gpuscope.benchmarks._harness import nccl as harness
 from gpuscope.benchmarks._harness.collectives import COLLECTIVES, Buffers, Call, elements_of
+from gpuscope.benchmarks._harness.links import Link
 from gpuscope.benchmarks._harness.nccl import nccl_settings, nvls_note
-from gpuscope.errors import UsageError
+from gpuscope.benchmarks._harness.ranks import Ranks
+from gpuscope.errors import MissingError, ProgramError, UsageError
 
 FACTORS = {
     "all-reduce": (1.0, 1.5),
@@ -232,3 +236,107 @@ def test_without_nvlink_sharp_the_rates_are_not_those_that_are_published() -> No
     (note,) = nvls_note(settings)
     assert "not comparable" in note
     assert nvls_note({}) == []
+
+
+# Communicators of few channels
+
+
+class FakeLibrary:
+    """As much of NCCL as is called through ctypes; `failing` is a function that does not work."""
+
+    def __init__(self, failing: str = "") -> None:
+        self.failing = failing
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("nccl"):
+            raise AttributeError(name)
+
+        def function(*arguments: Any) -> int:
+            if name == "ncclCommInitRankConfig":
+                arguments = (*arguments[1:-1], arguments[-1]._obj)
+            self.calls.append((name, *arguments))
+            return 5 if name == self.failing else 0
+
+        function.__dict__["argtypes"] = ()
+        if name == "ncclGetErrorString":
+            return lambda code: f"error {code}".encode()
+        return function
+
+
+class OneRank:
+    rank, size = 0, 2
+
+    def agree(self, value: Any) -> Any:
+        return value
+
+
+def test_a_communicator_of_few_channels_is_started_with_its_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library = FakeLibrary()
+    monkeypatch.setattr(harness, "_library", lambda: library)
+    communicator: Any = harness.LimitedCommunicator(cast(Ranks, OneRank()), 4)
+    name, size, _, rank, config = library.calls[-1]
+    assert (name, size, rank) == ("ncclCommInitRankConfig", 2, 0)
+    assert (config.size, config.magic, config.version) == (48, 0xCAFEBEEF, 21700)
+    assert (config.min_ctas, config.max_ctas) == (4, 4)
+    assert config.blocking == config.split_share == -(1 << 31)
+    communicator.allReduce(11, 12, 13, 7, 0, 99)
+    communicator.send(11, 13, 7, 1, 99)
+    handle = communicator._handle
+    assert library.calls[-2:] == [
+        ("ncclAllReduce", 11, 12, 13, 7, 0, handle, 99),
+        ("ncclSend", 11, 13, 7, 1, handle, 99),
+    ]
+    # All that the collectives call is there.
+    for case in COLLECTIVES[:5]:
+        case.issue(Call(communicator, 11, 12, 14, 0, 2, 99))
+
+
+def test_nccl_says_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "_library", lambda: FakeLibrary("ncclCommInitRankConfig"))
+    with pytest.raises(ProgramError, match=r"NCCL failed: error 5\."):
+        harness.LimitedCommunicator(cast(Ranks, OneRank()), 4)
+
+
+def test_without_nccl_channels_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "_LIBRARY", "libnccl-that-is-nowhere.so")
+    with pytest.raises(MissingError, match=r"NCCL 2\.17 or newer is needed to choose channels"):
+        harness._library()
+
+
+# The narrowest link
+
+
+class Buses(OneRank):
+    def __init__(self, hosts: list[str]) -> None:
+        self.hosts = hosts
+        self.mpi = SimpleNamespace(Get_processor_name=lambda: "mine")
+        self.session = SimpleNamespace(pci_bus_id="mine")
+        self.answers = [hosts, ["a", "b", "c"]]
+
+    def gather(self, value: str) -> list[str]:
+        assert value == "mine"
+        return self.answers.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "limits", "found"),
+    [
+        (["h", "h", "h"], {"ab": 450e9, "bc": 50e9, "ca": 450e9}, 50e9),
+        (["h", "h", "h"], {"ab": 450e9, "bc": None, "ca": 450e9}, None),
+        (["h", "i", "h"], {}, None),
+    ],
+)
+def test_the_narrowest_link_of_a_ring_limits_it(
+    hosts: list[str],
+    limits: dict[str, float | None],
+    found: float | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        harness, "link_between", lambda one, other: Link("NVLink", 18, limits[one + other])
+    )
+    link = harness.narrowest_link(cast(Ranks, Buses(hosts)))
+    assert link.limit_bytes_per_s == found
