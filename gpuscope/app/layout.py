@@ -210,8 +210,9 @@ def _card(
     name: str, where: str, scope: Scope, shows: Mapping[str, str], links: Sequence[Any] = ()
 ) -> Any:
     """Return the card of a scope."""
-    pairs = [pair for pair in scope.pairs if pair.verdict != "immaterial"]
-    immaterial = [pair for pair in scope.pairs if pair.verdict == "immaterial"]
+    material = [pair for pair in scope.pairs if pair.verdict != "immaterial"]
+    pairs = [pair for pair in material if pair.verdict != "inconclusive"] or material
+    beside = [pair for pair in scope.pairs if pair not in pairs]
     gain = (
         []
         if scope.overlap_efficiency is None
@@ -230,7 +231,7 @@ def _card(
             html.P([html.Span(f"span {format_ns(scope.span_ns)}"), *gain], className="sums"),
             *[_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in pairs],
             *links,
-            *([] if links and not immaterial else _beside(scope, immaterial)),
+            *([] if links and not beside else _beside(scope, beside)),
         ],
         className="card",
         type="button",
@@ -239,19 +240,27 @@ def _card(
     )
 
 
-def _beside(scope: Scope, immaterial: Sequence[PairFigures]) -> list[Any]:
-    """Say what has no line of its own: pairs too small to matter, or no pair at all."""
-    if immaterial:
-        count = len(immaterial)
-        words = "1 pair is" if count == 1 else f"{count} pairs are"
-        reasons = " · ".join(f"{p.a} ∩ {p.b}: {p.reason}" for p in immaterial)
-        return [html.P(f"{words} too small to matter", className="where", title=reasons)]
+def _beside(scope: Scope, beside: Sequence[PairFigures]) -> list[Any]:
+    """Say what has no line of its own: pairs too small to matter or to judge, or no pair at all."""
+    if beside:
+        open_ = sum(pair.verdict == "inconclusive" for pair in beside)
+        small = len(beside) - open_
+        words = [
+            f"{_pairs(small)} {'is' if small == 1 else 'are'} too small to matter" if small else "",
+            f"{_pairs(open_)} cannot be judged" if open_ else "",
+        ]
+        reasons = " · ".join(f"{p.a} ∩ {p.b}: {p.reason}" for p in beside)
+        return [html.P("; ".join(filter(None, words)), className="where", title=reasons)]
     if scope.pairs:
         return []
     alone = ", ".join(scope.classes) or "nothing"
     peak = scope.concurrency.peak
     streams = f", on up to {peak} streams at once" if peak > 1 else ""
     return [html.P(f"only {alone} ran{streams}: there is no pair to overlap", className="where")]
+
+
+def _pairs(count: int) -> str:
+    return f"{count} pair{'s' * (count != 1)}"
 
 
 def _row(name: str, ratio: float | None, verdict: str, reason: str) -> Any:

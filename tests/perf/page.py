@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import json
 import logging
 import resource
@@ -93,6 +94,8 @@ def measure(path: Path, count: int, browser: bool) -> None:
     spread("the table of the window", tables)
     spread("what an operation waited for", stories)
     print(f"  size of an answer: median {np.median(sizes):.0f} kB, largest {max(sizes):.0f} kB")
+    del timeline  # the page lays out its own
+    gc.collect()  # not while the page is timed
     if browser:
         paint(Session([trace]), views[: min(count, 60)])
 

@@ -381,3 +381,12 @@ def test_what_fails_to_load_is_raised_and_the_port_is_free_again() -> None:
     with pytest.raises(UsageError, match="no"):
         server.serve(load, what="x", host="127.0.0.1", port=0, browser=False, say=said.append)
     assert said == []
+
+
+def test_what_cannot_be_judged_does_not_crowd_a_card() -> None:
+    (card, *_) = layout.cards(made(api.open_trace(samples.path("training"))))
+    text = str(card)
+    assert "◐ partial" in text
+    assert "? inconclusive" not in text
+    assert "5 pairs cannot be judged" in text
+    assert "under the 20 µs that a verdict takes" in text  # where one points at it
