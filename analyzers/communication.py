@@ -98,10 +98,16 @@ class _Table:
         columns = [of_row, self._size, *(column[rows].astype(np.int64) for column in named)]
         kind, first = number_rows(columns)
         count = len(first)
-        amounts = (self._work, self._exposed, self._transfer, self._moving_exposed, self._known)
-        work, exposed, transfer, moving, known = (
-            sum_by(amount, kind, count).tolist() for amount in amounts
+        amounts = (
+            self._work,
+            self._exposed,
+            self._known,
+            self._transfer,
+            self._work * self._known - self._transfer,
+            self._moving_exposed * self._known,
+            (self._exposed - self._moving_exposed) * self._known,
         )
+        work, exposed, timed, *parts = (sum_by(amount, kind, count).tolist() for amount in amounts)
         late = np.zeros((count, len(exchange.ranks)), np.int64)
         delayed = np.flatnonzero(exchange.late[rows] >= 0)
         if len(exchange.ranks):
@@ -111,7 +117,8 @@ class _Table:
         for at, (communicator, size, name, call, peer, *_) in enumerate(
             np.stack([column[first] for column in columns], axis=1).tolist()
         ):
-            told = known[at] == counts[at]
+            moved = [part[at] if timed[at] else None for part in parts]
+            transfer, wait, transfer_exposed, wait_exposed = moved
             found.append(
                 Messages(
                     communicator=_hexadecimal(int(communicators[communicator])),
@@ -122,10 +129,11 @@ class _Table:
                     count=counts[at],
                     work_ns=work[at],
                     exposed_ns=exposed[at],
-                    transfer_ns=transfer[at] if told else None,
-                    wait_ns=work[at] - transfer[at] if told else None,
-                    transfer_exposed_ns=moving[at] if told else None,
-                    wait_exposed_ns=exposed[at] - moving[at] if told else None,
+                    timed=timed[at],
+                    transfer_ns=transfer,
+                    wait_ns=wait,
+                    transfer_exposed_ns=transfer_exposed,
+                    wait_exposed_ns=wait_exposed,
                     late=self._late(int(first[at]), late[at].tolist()),
                 )
             )

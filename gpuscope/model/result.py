@@ -436,6 +436,8 @@ class Messages:
     work_ns: int
     exposed_ns: int
     """The part of work_ns under no kernel of the device."""
+    timed: int
+    """Of how many of them transfer and waiting are known: the following is theirs."""
     transfer_ns: int | None
     wait_ns: int | None
     transfer_exposed_ns: int | None

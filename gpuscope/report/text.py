@@ -141,9 +141,10 @@ def _print_communication(entry: Communication, where: str, console: Console) -> 
         if kind.transfer_ns is not None and kind.wait_ns:
             about = "about " if entry.estimated else ""
             late = _late(kind)
+            part = "" if kind.timed == kind.count else f" in {kind.timed} of them"
             _print_aside(
                 f"{about}{format_ns(kind.transfer_ns)} transfer, {format_ns(kind.wait_ns)} waiting"
-                + (f"; last to arrive: {escape(late)}" if late else ""),
+                f"{part}" + (f"; last to arrive: {escape(late)}" if late else ""),
                 console,
             )
     more = len(entry.messages) - _KINDS
@@ -156,7 +157,7 @@ def _late(kind: Messages) -> str:
     if kind.late is None:
         return ""
     named = [f"{rank} {count}×" for rank, count in kind.late.items() if count]
-    undecided = kind.count - sum(kind.late.values())
+    undecided = kind.timed - sum(kind.late.values())
     return ", ".join([*named, *([f"too close to tell {undecided}×"] if undecided else [])])
 
 

@@ -266,6 +266,24 @@ def test_a_shift_that_cannot_be_told_is_not_guessed() -> None:
     assert (zero.transfer_ns >= 0).tolist() == [True] * 11 + [False]
 
 
+def test_kinds_have_the_times_of_those_that_were_matched() -> None:
+    """Of ten equal messages of one rank the other has nine."""
+    ends = [1000 + 100 * step + JITTER[step] for step in range(10)]
+    traces = [loop(0, ends, [64] * 10), loop(1, ends[1:], [64] * 9)]
+    (zero,), (one,) = (
+        analysis.communication
+        for analysis in api.analyze_together(traces, [Options(), Options()]).traces
+    )
+    (kind,) = zero.messages
+    assert (kind.count, kind.timed, kind.work_ns) == (10, 9, 100)
+    # Rank 0 takes 10 for each, rank 1 takes 11.
+    assert (kind.transfer_ns, kind.wait_ns) == (90, 0)
+    assert (kind.transfer_exposed_ns, kind.wait_exposed_ns) == (90, 0)
+    assert kind.late == {"rank 0": 9, "rank 1": 0}
+    (kind,) = one.messages
+    assert (kind.count, kind.timed, kind.transfer_ns, kind.wait_ns) == (9, 9, 90, 9)
+
+
 def test_messages_are_listed_by_communicator() -> None:
     traces = [
         rank(0, (100, 200, collective(PAIR)), (300, 400, collective(-2))),
