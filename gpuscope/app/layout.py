@@ -62,6 +62,7 @@ def page(session: Session) -> Any:
             html.Main(
                 [
                     *notes(session),
+                    html.H2("Verdicts", className="unseen"),
                     html.Div(id="cards", className="cards", children=cards(session)),
                     timeline_panel(session, (*TAKEN, *SERVED)),
                     html.Div(
@@ -316,7 +317,7 @@ def timeline_panel(session: Session, items: Sequence[tuple[str, str]]) -> Any:
             html.Div(
                 [
                     html.Div(id="timeline", role="group", **_aria("Timeline")),
-                    html.Aside(id="details", role="status", **_aria("The picked operation")),
+                    html.Aside(id="details", **_aria("The picked operation")),
                 ],
                 className="timeline",
             ),

@@ -134,6 +134,7 @@ def _page(session: Session) -> Any:
         several = len(session.devices) > 1
         content = [
             *layout.notes(session),
+            tags.H2("Verdicts", className="unseen"),
             tags.Div(layout.cards(session), className="cards"),
             layout.timeline_panel(session, layout.TAKEN),
             tags.Div(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sqlite3
 import threading
@@ -593,6 +594,12 @@ def test_controls_have_names_and_texts_contrast(streams: Page, tmp_path: Path) -
     streams.until(lambda: streams.script("return document.querySelector('#table tbody tr')"))
     streams.press("n")
     streams.until(lambda: streams.text("#details"))
+    spoken = streams.script("return document.querySelector('.tl > [role=status]').textContent")
+    assert spoken.startswith("H2D copy, 1.21 ms. It was launched last of all")
+    levels = streams.script(
+        "return [...document.querySelectorAll('h1, h2, h3')].map((each) => +each.tagName[1])"
+    )
+    assert all(below - above <= 1 for above, below in itertools.pairwise(levels))
     assert nameless(streams) == []
     assert faint(streams) == []
     streams.press("t")

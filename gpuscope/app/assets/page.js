@@ -2,7 +2,7 @@
 (function () {
   "use strict";
 
-  const { element, findIn, showDetails } = window.gpuscope;
+  const { element, findIn, formatNs, showDetails } = window.gpuscope;
   const byId = (name) => document.getElementById(name);
 
   async function ask(path, values) {
@@ -75,6 +75,7 @@
     ask("/item", { row: mark.row, item: mark.item }).then((facts) => {
       if (api.state().picked !== mark) return;
       api.arrows(facts.arrows);
+      api.say(`${facts.title}, ${formatNs(mark.end - mark.start)}. ${facts.why}`);
       showDetails(place, facts, (arrow) => go(api, arrow));
     }, () => {});
   }

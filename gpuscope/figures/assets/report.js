@@ -163,6 +163,7 @@
       if (!mark || mark.item < 0) return;
       const facts = details(mark);
       api.arrows(facts.arrows);
+      api.say(`${facts.title}, ${formatNs(mark.end - mark.start)}. ${facts.why}`);
       showDetails(panel, facts, (arrow) => { api.reveal(arrow); api.pick(arrow); });
     },
     hovered: (mark) => {

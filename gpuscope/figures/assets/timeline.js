@@ -395,12 +395,14 @@
         const row = rows[number], folds = foldable(number);
         const made = element("div", `tl-label ${row.kind}`, labels, {
           role: "treeitem", tabindex: "-1", "data-row": number, "aria-level": row.level + 1, draggable: "true",
-          title: [row.label, row.note].filter(Boolean).join(" · "), "aria-label": [row.label || `${NAMELESS[row.kind] || row.kind}, next row`, row.note].filter(Boolean).join(", "),
+          title: [row.label, row.note].filter(Boolean).join(" · "),
+          ...(row.label ? {} : { "aria-label": `${NAMELESS[row.kind] || row.kind}, next row` }),
           ...(folds ? { "aria-expanded": String(!state.folded.has(number)) } : {}),
         });
         made.style.cssText = `top:${y}px;height:${height}px;padding-left:${8 + 13 * row.level}px`;
-        element("span", "tl-fold", made).textContent = folds ? (state.folded.has(number) ? "▸" : "▾") : "";
+        element("span", "tl-fold", made, { "aria-hidden": "true" }).textContent = folds ? (state.folded.has(number) ? "▸" : "▾") : "";
         element("span", "tl-name", made).textContent = row.label;
+        made.append(" ");
         element("span", "tl-note", made).textContent = row.note;
       }
       const first = labels.querySelector(focused === null ? ".tl-label" : `[data-row="${focused}"]`);
@@ -960,6 +962,8 @@
     }
 
     const api = {
+      // Tell who listens to the page.
+      say(text) { said.textContent = text; },
       meta, show, reveal, zoom, move, fit, pick, step, svg, png, paint_ms: 0,
       state: () => state,
       listen: (listener) => listeners.push(listener),
