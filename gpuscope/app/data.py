@@ -45,7 +45,7 @@ def _findings(session: Session) -> dict[str, Any]:
         cells = [
             finding.severity,
             finding.id,
-            plain(finding.range or ""),
+            plain(session.place_of(number, finding)),
             format_ns(finding.saving_ns),
             plain(finding.claim, 300),
         ]

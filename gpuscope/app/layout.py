@@ -433,7 +433,8 @@ def _finding(session: Session, number: int, finding: Finding) -> Any:
         if finding.saving_ns is None
         else [html.Span(f"up to {format_ns(finding.saving_ns)}", className="saving")]
     )
-    where = f" in {plain(finding.range, 40)}" if finding.range else ""
+    place = session.place_of(number, finding)
+    where = f" in {plain(place, 80)}" if place else ""
     word = "warning" if finding.severity == "warning" else "note"
     examples = _examples(session, number, finding)
     attributes: Any = _shows(*window) if window else {}

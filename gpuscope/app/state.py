@@ -174,6 +174,12 @@ class Session:
         title = "Selection" if view.brushed else "Visible window"
         return title, self.timeline.together(number, device, view.low_ns, view.high_ns)
 
+    def place_of(self, number: int, finding: Finding) -> str:
+        """Return where a finding is: its range, and of several traces which."""
+        several = len(self.traces) > 1
+        parts = [finding.range, self.timeline.names[number] if several else None]
+        return " · ".join(part for part in parts if part)
+
     def evidence(self, number: int, finding: Finding) -> list[tuple[int, int, Mapping[str, Any]]]:
         """Return the row, the number and the facts of each operation that a finding names."""
         return [

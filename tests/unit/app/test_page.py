@@ -113,6 +113,11 @@ def test_several_traces_have_cards_rows_and_devices_of_their_own() -> None:
     text = str(layout.page(session))
     for name in ("jacobi_nccl_r0.sqlite + jacobi_nccl_r1.sqlite", " · rank 1"):
         assert name in text
+    assert " in mpi_staged · rank 0" in text
+    assert {row["cells"][2] for row in describe(session)["tables"]["findings"]["rows"]} >= {
+        "mpi_staged · rank 0",
+        "mpi_staged · rank 1",
+    }
     for at in (0, 1):
         _, scope = session.scope_of(View(0, session.timeline.end_ns // 2, device_number=at))
         assert scope is not None
