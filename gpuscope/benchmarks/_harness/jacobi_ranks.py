@@ -303,8 +303,6 @@ def measure(
     options, split = _choose_sizes(ranks, options, make, cut_columns, notes)
     grid = options.grid(split)
     block = cut(grid, split, ranks.rank, periodic=options.ends == "periodic")
-    if not block.sides:
-        raise UsageError("one rank with open ends exchanges nothing: leave --ends open out.")
     variant = make(block, options.norm_every)
     tile = variant.tile
     reference = Reference(session.cp, tile.kernels, grid, periodic=block.periodic)
@@ -459,7 +457,10 @@ def _prove(ranks: Ranks, make: _Make, cut_columns: bool) -> None:
     for grid in _PROOFS:
         for periodic in (True, False):
             split = _split(ranks, grid, cut_columns)
-            variant = make(cut(grid, split, ranks.rank, periodic=periodic), _NORM_EVERY)
+            block = cut(grid, split, ranks.rank, periodic=periodic)
+            if not block.sides:
+                continue  # one rank with open ends: nothing is exchanged, and nothing waited for
+            variant = make(block, _NORM_EVERY)
             variant.run(PROOF_STEPS)
             norms = {**variant.totals, PROOF_STEPS - 1: variant.total_norm()}
             ranks.session.check(partial(prove_tile, variant.tile, norms))
@@ -492,9 +493,11 @@ def _choose_sizes(
     """Return the options with rows and columns, and how the grid is cut."""
     if (options.rows is None) != (options.columns is None):
         raise UsageError("give both --rows and --columns, or neither.")
+    if ranks.size == 1 and options.ends == "open":
+        raise UsageError("one rank with open ends exchanges nothing: leave --ends open out.")
     if options.rows is None:
         say("calibrating")
-        rows, columns = _calibrate(ranks, options, make, cut_columns)
+        rows, columns = _calibrate(ranks, options, make, cut_columns, notes)
         down, across = _split(ranks, (rows, columns), cut_columns)
         if options.weak:
             down = across = 1
@@ -503,7 +506,8 @@ def _choose_sizes(
     assert options.rows is not None
     assert options.columns is not None
     split = _split(ranks, (options.rows, options.columns), cut_columns)
-    _check_memory(ranks, options.grid(split))
+    if why := _too_large(ranks, options.grid(split)):
+        raise UsageError(why)
     return options, split
 
 
@@ -511,29 +515,36 @@ def _split(ranks: Ranks, shape: tuple[int, int], cut_columns: bool) -> tuple[int
     return choose_split(ranks.size, shape) if cut_columns else (ranks.size, 1)
 
 
-def _calibrate(ranks: Ranks, options: Options, make: _Make, cut_columns: bool) -> tuple[int, int]:
+def _calibrate(
+    ranks: Ranks, options: Options, make: _Make, cut_columns: bool, notes: list[str]
+) -> tuple[int, int]:
     """Return rows and columns of a rank's block, so that the interior can hide the exchange.
 
     A slab is so wide that one side of its halo takes a while, and as high as that takes; a block
-    is square.
+    is square. It is smaller if the memory is.
     """
     side = _PROBE_SIDE
     rows, columns = (side, side) if cut_columns else (_PROBE_ROWS, _visible_columns(ranks))
     for _ in range(_MAX_GROWTHS):
         split = _split(ranks, (rows, columns), cut_columns)
         grid = rows * split[0], columns * split[1]
-        _check_memory(ranks, grid)
         block = cut(grid, split, ranks.rank, periodic=options.ends == "periodic")
         variant = make(block, options.norm_every)
         stages = _stage_times(variant)
         exchange_ns = _host_ns(variant, variant.exchange)
         wanted = COVER_FACTOR * _to_cover_ns(variant, stages, exchange_ns) / stages["inner_ns"]
+        del variant, block
         if wanted <= 1:
-            return rows, columns
-        if cut_columns:
-            rows, columns = 2 * rows, 2 * columns
-        else:
-            rows = math.ceil(wanted * rows / _ROW_STEP) * _ROW_STEP
+            break
+        larger = (
+            (2 * rows, 2 * columns)
+            if cut_columns
+            else (math.ceil(wanted * rows / _ROW_STEP) * _ROW_STEP, columns)
+        )
+        if _too_large(ranks, (larger[0] * split[0], larger[1] * split[1])):
+            notes.append("a grid whose interior hides the exchange does not fit the memory")
+            break
+        rows, columns = larger
     return rows, columns
 
 
@@ -587,20 +598,15 @@ def _stage_times(variant: Variant) -> dict[str, int]:
     return found
 
 
-def _check_memory(ranks: Ranks, grid: tuple[int, int]) -> None:
-    """Check that the two arrays of a rank, and two whole grids to check them with, fit.
-
-    Raises
-    ------
-    UsageError
-        They would take more than their share of the free memory.
-    """
+def _too_large(ranks: Ranks, grid: tuple[int, int]) -> str | None:
+    """Say why the two arrays of a rank, and two whole grids to check them with, do not fit."""
     points = grid[0] * grid[1]
     needed_bytes = 4 * 2 * (points + points // ranks.size)
     free_bytes = min(ranks.gather(int(ranks.session.cp.cuda.runtime.memGetInfo()[0])))
-    if needed_bytes > DEVICE_MEMORY_RATIO * free_bytes:
-        raise UsageError(
-            f"a grid of {grid[0]} × {grid[1]} points does not fit: with the grid it is checked "
-            f"against, a rank needs {format_bytes(needed_bytes)}, and may take 25 % of "
-            f"{format_bytes(free_bytes)} free: use fewer --rows."
-        )
+    if needed_bytes <= DEVICE_MEMORY_RATIO * free_bytes:
+        return None
+    return (
+        f"a grid of {grid[0]} × {grid[1]} points does not fit: with the grid it is checked "
+        f"against, a rank needs {format_bytes(needed_bytes)}, and may take 25 % of "
+        f"{format_bytes(free_bytes)} free: use fewer --rows."
+    )

@@ -5,6 +5,7 @@ One rank, which is its own neighbour above and below.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuscope.benchmarks._harness import Expected, ExpectedHidden, jacobi_ranks
+from gpuscope.benchmarks._harness import (
+    Expected,
+    ExpectedHidden,
+    Statistics,
+    add_common_arguments,
+    jacobi_ranks,
+)
 from gpuscope.benchmarks._harness.decomposition import cut
 from gpuscope.benchmarks._harness.jacobi_ranks import Variant, step_figures
 from gpuscope.benchmarks._harness.stencil import prove_tile
 from gpuscope.benchmarks.jacobi_2d import _Blocks
 from gpuscope.benchmarks.jacobi_mpi import _Serialized
-from gpuscope.benchmarks.jacobi_mpi_overlap import _Overlapped
-from gpuscope.errors import ProgramError
+from gpuscope.benchmarks.jacobi_mpi_overlap import BENCHMARK, _Overlapped
+from gpuscope.errors import ProgramError, UsageError
 from tests.simulated_gpu import SimulatedGpu, SimulatedKernels, session
 
 STEPS = 7
@@ -201,3 +208,136 @@ def test_copies_through_the_host_must_be_hidden_or_must_not() -> None:
         for row in jacobi_ranks._expected("steps", (), overlapping, judged=judged, observable=True)
         if isinstance(row, ExpectedHidden)
     ] == [(0.8, 1.0), (0.0, 0.1)]
+
+
+# Sizes, and the whole of a measurement, on a session whose times are given.
+
+
+class TimedSession:
+    """Runs every pass once, checks, and says that all took the times of `TIMES_NS`."""
+
+    pci_bus_id = "0000:01:00.0"
+
+    def __init__(self, free_bytes: int = 1 << 40) -> None:
+        self.cp = SimulatedGpu(3)
+        self.cp.cuda.runtime.memGetInfo = lambda: (free_bytes, free_bytes)
+        self.ranges = session(self.cp).ranges
+
+    def property(self, name: str) -> int:
+        return 1 << 20
+
+    def check(self, check: Callable[[], None]) -> None:
+        check()
+
+    def measure(self, passes: Any, reps: int, *, check: Any, corrupt: Any) -> Any:
+        for item in passes:
+            item.issue()
+        check()
+        if corrupt is not None:
+            corrupt()[-1:] += 1
+        check()
+        times = {item.name: Statistics.of([TIMES_NS[item.name]]) for item in passes}
+        return SimpleNamespace(passes=times)
+
+    def conclude(self, measured: Any, **parts: Any) -> Any:
+        return parts
+
+
+TIMES_NS = {"compute": 20_000, "exchange": 8_000, "overlapped": 21_000}
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, *words: str, size: int = 1, **stages: int) -> Any:
+    """Measure the overlapped variant; an interior lasts a nanosecond a point."""
+
+    def times(variant: Variant) -> dict[str, int]:
+        inner_ns = stages.get("inner_ns", variant.block.inner.points)
+        return {"inner_ns": inner_ns, "edge_ns": 10, "issue_ns": 100}
+
+    monkeypatch.setattr(jacobi_ranks, "_stage_times", times)
+    monkeypatch.setattr(jacobi_ranks, "_host_ns", lambda variant, operation: 500)
+    monkeypatch.setattr(jacobi_ranks, "_visible_columns", lambda ranks: 10)
+    monkeypatch.setattr(jacobi_ranks, "copy_rate_bytes_per_s", lambda session: 1e12)
+    parser = argparse.ArgumentParser()
+    jacobi_ranks.add_arguments(parser)
+    add_common_arguments(parser, BENCHMARK)
+    mpi = Self()
+    timed = TimedSession(stages.get("free_bytes", 1 << 40))
+    ranks = SimpleNamespace(
+        session=timed,
+        comm=mpi,
+        mpi=mpi,
+        rank=0,
+        size=size,
+        gather=lambda value: [value],
+        largest=list,
+    )
+    kernels = SimulatedKernels(timed.cp)
+    return jacobi_ranks.measure(
+        ranks,  # type: ignore[arg-type]
+        parser.parse_args(words),
+        benchmark=BENCHMARK.name,
+        pass_name="overlapped",
+        make=lambda *block: overlapped(ranks, kernels, *block),
+        cut_columns=False,
+        overlapping=True,
+    )
+
+
+def test_a_slab_is_as_high_as_hiding_the_exchange_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measured(monkeypatch, "--steps", "4")
+    # The 62 × 8 points of 64 rows last 496 ns, and 1.25 × (100 + 10 + 500) must be hidden: so many
+    # times 64 are 104 rows, of which 102 are inside: 816 ns.
+    assert (found["options"]["rows"], found["options"]["columns"]) == (104, 10)
+    assert found["notes"][0] == "sizes calibrated: --rows 104 --columns 10"
+
+
+def test_a_measurement_states_the_step_its_bound_and_what_must_be_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ("--rows", "30", "--columns", "12", "--steps", "4", "--tolerance", "3")
+    found = measured(monkeypatch, *words, inner_ns=4_000)
+    figures = found["figures"]
+    assert (figures["t_step_ns"], figures["t_comp_ns"], figures["t_comm_ns"]) == (5250, 5000, 2000)
+    assert figures["t_lb_ns"] == 4000
+    assert figures["omb_overlap_ratio"] == pytest.approx(1 - 250 / 2000)
+    assert figures["solve_steps"] > 3
+    assert found["expected"] == (ExpectedHidden("overlapped", 0.8, 1.0),)
+    assert "the norm came to 3 in" in " ".join(found["lines"])
+
+
+def test_an_interior_too_short_to_hide_the_exchange_is_not_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = measured(monkeypatch, "--rows", "30", "--columns", "12", "--steps", "4", inner_ns=2_000)
+    assert found["expected"] == ()
+    assert "lasts longer than the interior" in found["notes"][0]
+
+
+def test_a_changed_element_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("--rows", "30", "--columns", "12", "--twin", "corrupt-element")
+    with pytest.raises(ProgramError, match=r"^wrong data: 1 of 360 points of the block differ"):
+        measured(monkeypatch, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--rows", "30"), "both --rows and --columns"),
+        (("--ends", "open"), "one rank with open ends exchanges nothing"),
+        (("--rows", "3000", "--columns", "3000"), "a grid of 3000 × 3000 points does not fit"),
+    ],
+)
+def test_sizes_that_do_not_do(
+    words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        measured(monkeypatch, *words, free_bytes=100_000)
+
+
+def test_a_grid_that_does_not_fit_stays_smaller_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 64 × 10 points take 16 bytes each with what they are checked with: a quarter of 45 kB.
+    found = measured(monkeypatch, "--steps", "4", free_bytes=45_000)
+    assert (found["options"]["rows"], found["options"]["columns"]) == (64, 10)
+    assert "does not fit the memory" in found["notes"][0]

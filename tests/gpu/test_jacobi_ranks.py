@@ -1,0 +1,83 @@
+"""The stencil on two GPUs for real: traces show what they must, races are caught, ranks scale."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.multigpu, pytest.mark.mpi, pytest.mark.nsys]
+
+SMALL = ("--rows", "1021", "--columns", "4099", "--steps", "10", "--reps", "2")
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gpuscope", "run", "--out", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def figures(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "rank0" / "untraced.json").read_text())["figures"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jacobi-mpi",),
+        ("jacobi-mpi-overlap",),
+        ("jacobi-mpi-overlap", "--twin", "blocking"),
+        ("jacobi-2d",),
+        ("jacobi-2d", "--twin", "pack-on-compute-stream"),
+    ],
+    ids=" ".join,
+)
+def test_the_traces_show_what_is_hidden(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = run(tmp_path / "run", "--nsys", *words, "--reps", "3")
+    assert done.returncode == 0, done.stderr
+    assert "on average a step" in done.stdout
+    found = figures(tmp_path / "run")
+    if words in (("jacobi-mpi-overlap",), ("jacobi-2d",)):
+        assert found["omb_overlap_ratio"] > 0.8
+        assert found["t_step_ns"] < 1.1 * found["t_lb_ns"]
+    else:
+        assert found["omb_overlap_ratio"] < 0.2
+
+
+@pytest.mark.parametrize("ends", ["periodic", "open"])
+def test_skewed_ranks_change_nothing_and_catch_a_missing_wait(ends: str, tmp_path: Path) -> None:
+    words = ("--untraced", "jacobi-mpi-overlap", *SMALL, "--skew-us", "200", "--ends", ends)
+    # The clock of a GPU that spins and waits in turn is not steady: the times are void, not wrong.
+    done = run(tmp_path / "right", *words)
+    assert done.returncode in {0, 5}, done.stderr
+    caught = run(tmp_path / "caught", *words, "--twin", "no-reset-event")
+    assert caught.returncode == 0, caught.stderr
+    assert "caught, as it must be (wrong data: the norm of a step" in caught.stdout
+
+
+@pytest.mark.parametrize("name", ["jacobi-mpi", "jacobi-mpi-overlap", "jacobi-2d"])
+def test_one_changed_element_is_caught(name: str, tmp_path: Path) -> None:
+    done = run(tmp_path / "run", "--untraced", name, *SMALL, "--twin", "corrupt-element")
+    assert done.returncode == 0, done.stderr
+    assert "caught, as it must be (wrong data: 1 of " in done.stdout
+
+
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_ranks_stop_where_one_gpu_stops(ranks: str, tmp_path: Path) -> None:
+    words = ("--untraced", "--ranks", ranks, "jacobi-2d", *SMALL, "--tolerance", "500")
+    assert run(tmp_path / "run", *words).returncode in {0, 5}
+    assert figures(tmp_path / "run")["solve_steps"] == 8
+
+
+def test_two_ranks_do_twice_the_work(tmp_path: Path) -> None:
+    sizes = ("--rows", "3584", "--columns", "262144", "--reps", "5")
+    words = ("jacobi-mpi-overlap", "--sweep", "ranks=1,2", *sizes)
+    assert run(tmp_path / "run", *words).returncode in {0, 5}
+    with (tmp_path / "run" / "sweep.csv").open() as file:
+        _, two = csv.DictReader(file)
+    assert 0.9 < float(two["efficiency"]) < 1.1
