@@ -8,9 +8,11 @@ waiting, which comes first: ::
     rank 0   ├──── wait ────┤─ transfer ─┤
     rank 1                  ├─ transfer ─┤
 
-In an exchange where ranks have other partners than their partners, as in a row of neighbours, the
-kernels do not end together: there a kernel waited until the last of its partners had started, by
-the clocks that all the others bring together.
+Where data goes one way, to a root or from it, who has only to send may be done long before the
+others: there a kernel waited no longer than until the last one had started, by the clocks that the
+other kernels bring together. In an exchange where ranks have other partners than their partners, as
+in a row of neighbours, the kernels do not end together either, and a kernel waited until the last
+of its partners had started.
 
 A rank is a device of a process, in one report or in several. Without other ranks the transfer is
 estimated: the shortest of the kernels of equal operation and bytes, if NCCL's payloads give both.
@@ -30,9 +32,10 @@ from gpuscope.model.classes import CODE
 from gpuscope.model.exchange import UNKNOWN, Clock, Exchange
 from gpuscope.model.tables import Operations
 from gpuscope.model.trace import Trace
-from gpuscope.nccl import Asked, asked_for
+from gpuscope.nccl import BOTH_WAYS, IN, OUT, ROOTED, Asked, asked_for
 
 Int64 = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
 
 _TWICE = "two of the traces are of the same rank: name each rank once"
 ALONE = "there is one rank only"
@@ -211,12 +214,14 @@ def _match(
     kernels = _kernels(traces, ranks, asked, of_day)
     order = sorted(range(len(ranks)), key=lambda rank: (numbers[rank], rank))
     matches = match(kernels, order)
-    clocks = _clocks(kernels.rank, matches.group, of_day)
+    flow = np.concatenate([each.flow for each in asked.values()])
+    one_way = np.isin(matches.group, matches.group[flow != BOTH_WAYS])
+    clocks = _clocks(kernels, matches.group, np.where(one_way & (flow == BOTH_WAYS), ROOTED, flow))
     # The devices of a trace have one clock: that of the first is moved, and the others with it.
     leader = [next(at for at, one in enumerate(ranks) if one.trace == rank.trace) for rank in ranks]
     offsets = [clocks[at].offset_ns if at in clocks else 0 for at in leader]
     shift = utc + np.array(offsets, np.int64)
-    transfer, late, late_ns = _waits(kernels.rank, matches, start, end, shift)
+    transfer, late, late_ns = _waits(kernels.rank, matches, one_way, start, end, shift)
     for number, exchange in enumerate(found):
         mine = np.array([rank.trace == number for rank in ranks])[kernels.rank]
         if exchange is None:
@@ -289,10 +294,14 @@ def _kernels(
 
 
 def _waits(
-    rank: Int64, matches: Matches, start: Int64, end: Int64, shift: Int64
+    rank: Int64, matches: Matches, one_way: Bool, start: Int64, end: Int64, shift: Int64
 ) -> tuple[Int64, Int64, Int64]:
-    """Return of each kernel the transfer time, the rank that came last, and how much later."""
-    duration = end - start
+    """Return of each kernel the transfer time, the rank that came last, and how much later.
+
+    `one_way` says in which groups the kernels do not end together, `shift` what to add to the times
+    of each rank.
+    """
+    duration, begins = end - start, start + shift[rank]
     transfer, late, late_ns = (np.full(len(rank), UNKNOWN, np.int64) for _ in range(3))
     grouped = np.flatnonzero(matches.group >= 0)
     if len(grouped):
@@ -304,7 +313,16 @@ def _waits(
         transfer[ordered] = np.repeat(duration[last], size)
         late[ordered] = np.repeat(np.where(apart > 0, rank[last], UNKNOWN), size)
         late_ns[ordered] = np.repeat(apart, size)
-    begins = start + shift[rank]
+    to_or_from = np.flatnonzero(one_way & (matches.group >= 0))
+    if len(to_or_from):
+        ordered = to_or_from[np.lexsort((begins[to_or_from], matches.group[to_or_from]))]
+        _, first, size = np.unique(matches.group[ordered], return_index=True, return_counts=True)
+        last = ordered[first + size - 1]
+        lag = np.repeat(begins[last], size) - begins[ordered]
+        transfer[ordered] = np.maximum(transfer[ordered], duration[ordered] - lag)
+        apart = begins[last] - begins[ordered[first]]
+        late[ordered] = np.repeat(np.where(apart > 0, rank[last], UNKNOWN), size)
+        late_ns[ordered] = np.repeat(apart, size)
     # The partners of each kernel in the order of their starts.
     order = np.lexsort((begins[matches.partner], matches.kernel))
     partner = matches.partner[order]
@@ -318,37 +336,57 @@ def _waits(
     return transfer, late, late_ns
 
 
-def _clocks(rank: Int64, group: Int64, end: Int64) -> dict[int, Clock]:
+def _clocks(kernels: Kernels, group: Int64, flow: Int64) -> dict[int, Clock]:
     """Compare the clocks of the ranks with that of the first, by the ends of their groups.
 
     A rank that shares no group with the first is compared with one whose clock is known already.
     """
-    of_rank = {}
-    for number in np.unique(rank).tolist():
-        mine = np.flatnonzero((rank == number) & (group >= 0))
-        of_rank[number] = group[mine], end[mine]
-    known = {0: Clock(0, 0, 0, len(of_rank[0][0]))} if len(of_rank[0][0]) else {}
-    waiting = [0] if known else []
+    of_rank = [
+        np.flatnonzero((kernels.rank == number) & (group >= 0))
+        for number in range(int(kernels.rank.max()) + 1)
+    ]
+    known = {0: Clock(0, 0, 0, len(of_rank[0]))} if len(of_rank[0]) else {}
+    waiting = list(known)
     while waiting:
         reference = waiting.pop(0)
-        for number in sorted(of_rank.keys() - known.keys()):
-            _, mine, theirs = np.intersect1d(
-                of_rank[number][0], of_rank[reference][0], return_indices=True
-            )
-            if not len(mine):
+        theirs = of_rank[reference]
+        for number, mine in enumerate(of_rank):
+            if number in known:
                 continue
-            base = known[reference].offset_ns
-            known[number] = _clock(of_rank[reference][1][theirs] + base, of_rank[number][1][mine])
+            _, at, their = np.intersect1d(group[mine], group[theirs], return_indices=True)
+            if not len(at):
+                continue
+            apart = kernels.end_ns[theirs[their]] - kernels.end_ns[mine[at]]
+            symmetric = kernels.collective[mine[at]] & (flow[mine[at]] == BOTH_WAYS)
+            apart += known[reference].offset_ns
+            known[number] = _clock(apart, flow[mine[at]], symmetric)
             waiting.append(number)
     return known
 
 
-def _clock(reference: Int64, ends: Int64) -> Clock:
-    """Compare the ends of matched kernels, which come together, on two clocks."""
-    apart = np.sort(reference - ends)
-    offset = int(apart[len(apart) // 2])
-    left = np.sort(np.abs(apart - offset))
+def _clock(apart: Int64, flow: Int64, symmetric: Bool) -> Clock:
+    """Tell how far two clocks are apart by how far the ends of matched kernels are.
+
+    Those of collectives without a root come together. A receive ends some microseconds after its
+    send, so that messages both ways tell by the middle between them. Only without these the ends of
+    exchanges do, and last those of whatever there is.
+    """
+    out, into = apart[flow == OUT], apart[flow == IN]
+    if symmetric.any():
+        used = apart[symmetric]
+        offset = _median(used)
+    elif len(out) and len(into):
+        used = np.concatenate([out, into])
+        offset = (_median(out) + _median(into)) // 2
+    else:
+        used = apart[flow == BOTH_WAYS] if (flow == BOTH_WAYS).any() else apart
+        offset = _median(used)
+    left = np.sort(np.abs(used - offset))
     return Clock(offset, int(left[len(left) // 2]), int(left[-1]), len(left))
+
+
+def _median(values: Int64) -> int:
+    return int(np.sort(values)[len(values) // 2])
 
 
 def _labels(traces: Sequence[Trace], ranks: Sequence[_Rank]) -> tuple[str, ...]:

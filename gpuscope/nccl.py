@@ -26,6 +26,17 @@ GROUP_START = "ncclGroupStart"
 GROUP_END = "ncclGroupEnd"
 _SENDS = ("ncclSend", "pncclSend")
 _RECEIVES = ("ncclRecv", "pncclRecv")
+_ROOTED = tuple(
+    f"{prefix}{name}"
+    for prefix in ("nccl", "pnccl")
+    for name in ("Broadcast", "Bcast", "Reduce", "Gather", "Scatter")
+)
+"""Collectives in which data goes from one rank to all, or from all to one."""
+
+
+BOTH_WAYS, OUT, IN, ROOTED = range(4)
+"""Where the data of a kernel goes: to all ranks that it comes from; only out, only in; from a root
+or to it, or to other ranks than it comes from. Kernels end together where it goes both ways."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,8 @@ class Asked:
     """There was neither a send nor a receive."""
     exchange: Bool
     """There were only sends and receives, all of known bytes and peer, for this kernel alone."""
+    flow: Int64
+    """Where data goes: one of the numbers below."""
     messages: Messages
     """Those of the kernels of which `exchange` is true."""
 
@@ -92,7 +105,11 @@ def asked_for(trace: Trace, rows: Int64) -> Asked:
     whole = _between(first, stop, is_work & (size < 0)) == 0
     told = whole & (counts.sum(axis=0) > 0)
     total = np.where(told, _between(first, stop, np.where(is_work, size, 0)), UNKNOWN)
-    one_to_one = np.array([text in (*_SENDS, *_RECEIVES) for text in texts], np.bool_)
+    sending, receiving, rooted = (
+        np.array([text in names for text in texts], np.bool_)
+        for names in (_SENDS, _RECEIVES, _ROOTED)
+    )
+    one_to_one = sending | receiving
     between_two = one_to_one[kind] & (peer >= 0) & (size >= 0)
     calls = counts.sum(axis=0)
     alone = np.bincount(holder, minlength=len(listed))[holder] == 1
@@ -108,7 +125,22 @@ def asked_for(trace: Trace, rows: Int64) -> Asked:
     at = _expanded(first[parts], stop[parts])
     of_part = np.repeat(inside[parts], (stop - first)[parts])
     of_part, at = of_part[between_two[at]], at[between_two[at]]
-    sends = np.array([text in _SENDS for text in texts], np.bool_)[kind]
+    messages = Messages(of_part, sending[kind][at], peer[at].astype(np.int64), size[at])
+    sent, received = counts[sending].sum(axis=0), counts[receiving].sum(axis=0)
+    flow = spread(
+        np.select(
+            [
+                counts[rooted].sum(axis=0) == calls,
+                (sent > 0) & (received == 0),
+                (sent == 0) & (received > 0),
+            ],
+            [np.where(calls > 0, ROOTED, BOTH_WAYS), OUT, IN],
+            BOTH_WAYS,
+        ),
+        BOTH_WAYS,
+    )
+    uneven = _uneven(messages)
+    flow[uneven] = np.where(flow[uneven] == BOTH_WAYS, ROOTED, flow[uneven])
     return Asked(
         texts=tuple(_group_text(counts[:, one].tolist(), texts) for one in groups.tolist()),
         calls=spread(numbers, UNKNOWN),
@@ -117,7 +149,8 @@ def asked_for(trace: Trace, rows: Int64) -> Asked:
         communicator=spread(_only(first, stop, ranges.communicator[listed], is_work), UNKNOWN),
         collective=spread(collective, 0).astype(np.bool_),
         exchange=spread(exchange, 0).astype(np.bool_),
-        messages=Messages(of_part, sends[at], peer[at].astype(np.int64), size[at]),
+        flow=flow,
+        messages=messages,
     )
 
 
@@ -125,7 +158,15 @@ def _nothing(count: int) -> Asked:
     unknown, no = np.full(count, UNKNOWN, np.int64), np.zeros(count, np.bool_)
     none: Int64 = np.empty(0, np.int64)
     messages = Messages(none, np.empty(0, np.bool_), none, none)
-    return Asked((), unknown, unknown, unknown, unknown, no, no, messages)
+    return Asked((), unknown, unknown, unknown, unknown, no, no, unknown * 0, messages)
+
+
+def _uneven(messages: Messages) -> Int64:
+    """Return the kernels that send to other ranks than they receive from."""
+    peers = int(messages.peer.max(initial=0)) + 1
+    ends = messages.kernel * peers + messages.peer
+    uneven: Int64 = np.setxor1d(ends[messages.sends], ends[~messages.sends]) // peers
+    return uneven
 
 
 def _expanded(first: Int64, stop: Int64) -> Int64:
