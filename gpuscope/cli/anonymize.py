@@ -9,6 +9,7 @@ they may be seen.
 For example:
 
   gpuscope anonymize report.nsys-rep clean.sqlite
+  gpuscope anonymize runs/of-four-ranks clean      all ranks, into a run folder
 """
 
 from __future__ import annotations
@@ -24,15 +25,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "trace", type=trace_path, metavar="TRACE", help="trace, report or run folder"
     )
-    parser.add_argument("out", type=Path, metavar="OUT", help="the copy, a SQLite file")
+    parser.add_argument(
+        "out", type=Path, metavar="OUT", help="the copy: a SQLite file, of several ranks a folder"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite OUT")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the copy."""
     from gpuscope import api
+    from gpuscope.model.trace import RUN_TRACES
     from gpuscope.readers.anonymize import anonymize
 
-    anonymize(api.find_export(args.trace), args.out, force=args.force)
+    paths = api.of_ranks([args.trace])
+    for path in paths:
+        out = args.out
+        if len(paths) > 1:
+            out = args.out / path.name / RUN_TRACES[0]
+            out.parent.mkdir(parents=True, exist_ok=True)
+        anonymize(api.find_export(path), out, force=args.force)
     say(f"Wrote {args.out}")
     return 0

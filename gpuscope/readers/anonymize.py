@@ -82,9 +82,9 @@ def anonymize(source: Path, target: Path, *, force: bool = False) -> None:
     TraceError
         `source` is no export, or damaged beyond reading.
     UsageError
-        `target` exists and `force` is false, or is `source`.
+        `target` is something else than a file.
     OutputError
-        `target` cannot be written.
+        `target` exists and `force` is false, or is `source`, or cannot be written.
     """
     trace = open_trace(source, tables={"operations", "ranges"})
     if target.is_symlink() or not (target.is_file() or target.is_dir() or not target.exists()):
@@ -92,7 +92,7 @@ def anonymize(source: Path, target: Path, *, force: bool = False) -> None:
         raise UsageError(msg)
     if target.exists() and (not force or target.samefile(source)):
         msg = f"{target} exists: give another name" + ("." if force else ", or --force.")
-        raise UsageError(msg)
+        raise OutputError(msg)
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".gpuscope-") as folder:
             made = Path(folder) / "copy.sqlite"

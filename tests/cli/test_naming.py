@@ -84,6 +84,20 @@ def test_runs_of_ranks_are_compared_rank_by_rank(
     assert "1 and 2 ranks" in capsys.readouterr().err
 
 
+def test_a_copy_without_anything_private_is_of_all_ranks(
+    of_two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clean = tmp_path / "clean"
+    assert main(["anonymize", str(of_two), str(clean)]) == 0
+    assert main(["anonymize", str(of_two), str(clean)]) == 1
+    assert "--force" in capsys.readouterr().err
+    assert main(["analyze", str(clean), "--json"]) == 0
+    copy = json.loads(capsys.readouterr().out)
+    assert main(["analyze", str(of_two), "--json"]) == 0
+    original = json.loads(capsys.readouterr().out)
+    assert [each["ranges"] for each in copy] == [each["ranges"] for each in original]
+
+
 LAST = [
     ["analyze", "last", "--json"],
     ["info", "last", "--json"],
