@@ -130,6 +130,7 @@ def test_the_same_trace_gives_the_same_bytes(name: str) -> None:
         ("slow_link", "slow_link", "slow_link", "repaired"),
         ("timing_events", "timing_events", "timing_events", "repaired"),
         ("training", "no_prefetch", "training", "training"),
+        ("training", "item_every_step", "training", "training"),
         ("connections_limit", "steps", "connections_default", "steps"),
     ],
 )

@@ -127,6 +127,33 @@ def test_a_read_that_is_waited_for_in_a_call_of_its_own(wait: bool) -> None:
     assert [finding.id for finding in found] == ["host-read"] * wait
 
 
+def prefetching(every: int) -> Program:
+    """Learn from a batch while the next is copied, which is issued after the loss was read."""
+    program = Program()
+    with program.range("train"):
+        for step in range(20):
+            program.kernel(1, MS)
+            if step % every == 0:
+                program.copy("d2h", 1, 1_000, pageable=True, blocking=True, size=4)
+            program.copy("h2d", 2, MS // 2)
+            program.record(f"batch {step}", 2)
+            program.wait_event(1, f"batch {step}")
+    program.wait()
+    return program
+
+
+def test_a_read_that_keeps_the_next_batch_from_being_hidden() -> None:
+    finding = only(prefetching(every=1), "host-read")
+
+    spans = []
+    for every in (1, 20):
+        operations = prefetching(every).trace().operations
+        assert operations is not None
+        spans.append(int(operations.end_ns.max() - operations.start_ns[0]))
+    saved = spans[0] - spans[1]
+    assert finding.saving_ns == pytest.approx(saved, rel=0.25)
+
+
 def test_a_message_that_is_copied_out_and_sent_is_no_read() -> None:
     program = Program()
     with program.range("train"):
