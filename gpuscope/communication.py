@@ -222,6 +222,8 @@ def _match(
     offsets = [clocks[at].offset_ns if at in clocks else 0 for at in leader]
     shift = utc + np.array(offsets, np.int64)
     transfer, late, late_ns = _waits(kernels.rank, matches, one_way, start, end, shift)
+    for values in (transfer, late, late_ns):
+        values[~matches.matched] = UNKNOWN
     for number, exchange in enumerate(found):
         mine = np.array([rank.trace == number for rank in ranks])[kernels.rank]
         if exchange is None:

@@ -34,7 +34,8 @@ UNEQUAL = "the ranks' collectives of a communicator differ in number, in name or
 UNPAIRED = "the sends and receives of a communicator do not fit each other"
 NO_PEER = "of a communicator there is one rank only"
 EDGES = "the recording of another rank begins later or ends earlier"
-REASONS = (DIFFERENT, UNEQUAL, UNPAIRED, NO_PEER, EDGES)
+MISSING = "messages go to ranks, or come from ranks, whose traces are not here"
+REASONS = (DIFFERENT, UNEQUAL, UNPAIRED, NO_PEER, EDGES, MISSING)
 
 SHIFTS = 16
 """How far from the shift that the times of day suggest others are tried, and from none."""
@@ -137,8 +138,15 @@ class _Matcher:
             return
         exchange = self._kernels.exchange[rows]
         self._by_order(rows[~exchange], UNEQUAL)
-        if not self._by_messages(rows, messages):
+        present = set(np.unique(self._kernels.rank[rows]).tolist())
+        members = [rank for rank in self._order if rank in present]
+        here = self._kernels.message_peer[messages] < len(members)
+        if self._by_messages(members, messages[here]):
+            self._reason[self._kernels.message_kernel[messages[~here]]] = REASONS.index(MISSING)
+        elif here.all():
             self._by_order(rows[exchange], UNPAIRED)
+        else:
+            self._reason[rows[exchange]] = REASONS.index(MISSING)
 
     def _by_order(self, rows: Int64, reason: str) -> None:
         """Match the k-th of `rows` on each rank with the k-th on the others."""
@@ -221,12 +229,10 @@ class _Matcher:
             return scatter[0][1]
         return 0 if whole else None
 
-    def _by_messages(self, rows: Int64, chosen: Int64) -> bool:
-        """Pair the sends of a communicator with the receives; False where they do not fit."""
+    def _by_messages(self, members: Sequence[int], chosen: Int64) -> bool:
+        """Pair the sends among the members of a communicator; False where they do not fit."""
         k = self._kernels
         kernel, sends = k.message_kernel[chosen], k.message_sends[chosen]
-        present = set(np.unique(k.rank[rows]).tolist())
-        members = [rank for rank in self._order if rank in present]
         position = np.full(max(self._order) + 1, UNKNOWN, np.int64)
         position[members] = np.arange(len(members))
         own, peer = position[k.rank[kernel]], k.message_peer[chosen]
@@ -257,6 +263,8 @@ class _Matcher:
             # Equal sums of 64 mixed bits are equal sets of partners.
             sums = np.zeros(count, np.uint64)
             sums[kernel[first]] = np.add.reduceat(_mixed(partner), first)
+            # A rank that is not here is a partner that the others do not have.
+            sums[self._reason == REASONS.index(MISSING)] += np.uint64(1)
             alike = np.logical_and.reduceat(sums[kernel] == sums[partner], first)
             closed = kernel[first][alike]
             self._group[closed] = self._groups + partner[first][alike]

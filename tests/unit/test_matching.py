@@ -246,6 +246,27 @@ def test_messages_that_do_not_pair_and_differ_in_number_are_not_matched() -> Non
     assert zero.reason == "the sends and receives of a communicator do not fit each other"
 
 
+def test_who_waits_for_a_rank_whose_trace_is_missing_is_not_said() -> None:
+    """Of a row of neighbours two are here: the second one may have waited for the third."""
+    zero, one = exchanges(row_of_neighbours()[:2])
+    assert told(zero) == [(20, -1, 0), (15, -1, 0)]
+    assert told(one) == [(20, -1, 0), (-1, -1, -1)]
+    assert zero is not None
+    assert one is not None
+    assert zero.reason is None
+    said = "messages go to ranks, or come from ranks, whose traces are not here"
+    assert one.reason == f"1 of 2 kernels stay unmatched: {said}"
+
+
+def test_two_ranks_of_four_that_do_not_speak_with_each_other() -> None:
+    """They are the first and the third of a ring, and have equally many kernels."""
+    first = group(("Send", 1), ("Recv", 1), ("Send", 3), ("Recv", 3))
+    zero, _ = exchanges([rank(0, (100, 200, first)), rank(2, (150, 200, first))])
+    assert zero is not None
+    assert zero.ranks == ()
+    assert zero.reason == "messages go to ranks, or come from ranks, whose traces are not here"
+
+
 def test_a_group_over_two_communicators_is_matched_by_order() -> None:
     both: list[Call] = [
         ("ncclGroupStart", {}), *collective(WORLD), *collective(PAIR), ("ncclGroupEnd", {}),
