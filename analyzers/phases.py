@@ -5,13 +5,15 @@ from __future__ import annotations
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.model.result import Addition, Result
 from gpuscope.model.trace import Trace
-from gpuscope.phases import PhaseSums
+from gpuscope.phases import PhaseSums, communicates
 from gpuscope.scopes import Activities, RangeScopes
 
 
 def run(trace: Trace, options: Options) -> Result:
     """Add the phases to the ranges that `ranges` measures."""
     activities = Activities.of(trace, options.moving_ns)
+    if not communicates(activities):
+        return Result()
     scopes = RangeScopes.of(trace, activities, options)
     sums = PhaseSums(trace, activities, scopes.entries)
     for groups in scopes.batches():

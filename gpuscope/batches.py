@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.intervals import Axis, number_alike, run_starts, stable_order, sum_by
-from gpuscope.model.tables import IS_ENGINE
+from gpuscope.model.classes import ENGINE_CODES
+from gpuscope.model.tables import in_classes
 from gpuscope.scopes import Activities, Groups
 
 Int64 = npt.NDArray[np.int64]
@@ -59,7 +60,7 @@ class Batch:
     def of(cls, activities: Activities, groups: Groups, entries: int) -> Batch:
         """Lay out groups; `entries` is the number of entries there are."""
         group = groups.group_of_rows()
-        engine = IS_ENGINE[activities.op_class[groups.rows]]
+        engine = in_classes(activities.op_class[groups.rows], ENGINE_CODES)
         rows, group = groups.rows[engine], group[engine]
         start, end = activities.start_ns[rows], activities.end_ns[rows]
         if not len(rows):
@@ -95,7 +96,7 @@ def device_batches(
     closes = np.append(groups.first[1:], len(groups.rows))[: len(groups)]
     for entry, low, high in zip(groups.entry.tolist(), groups.first, closes, strict=True):
         rows = groups.rows[low:high]
-        rows = rows[IS_ENGINE[activities.op_class[rows]]]
+        rows = rows[in_classes(activities.op_class[rows], ENGINE_CODES)]
         reach = np.maximum.accumulate(activities.end_ns[rows])
         idle = np.flatnonzero(activities.start_ns[rows[1:]] > reach[:-1]) + 1
         wanted = np.arange(_CHUNK_ROWS, len(rows), _CHUNK_ROWS)
@@ -120,7 +121,7 @@ class KeySums:
             return
         full = entry * self._keys + key
         order = stable_order(full)
-        full, start, end = full[order], start[order], end[order]
+        full, start, end = full.take(order), start.take(order), end.take(order)
         first = run_starts(full)
         sizes = np.diff(np.append(first, len(full)))
         axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
@@ -129,7 +130,7 @@ class KeySums:
         # Each operation adds the time beyond what those before it reached.
         low[1:] = np.maximum(low[1:], np.maximum.accumulate(high)[:-1])
         busy = np.maximum(high - low, 0)
-        amounts = (size_bytes[order], end - start, busy)
+        amounts = (size_bytes.take(order), end - start, busy)
         self._parts.append(
             np.stack([full[first], sizes, *(np.add.reduceat(each, first) for each in amounts)])
         )

@@ -22,6 +22,7 @@ from gpuscope.intervals import (
     Axis,
     Cover,
     Disjoint,
+    distinct,
     intersect,
     length,
     run_starts,
@@ -34,7 +35,7 @@ from gpuscope.intervals import (
 from gpuscope.latest import Latest
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
 from gpuscope.model.result import Finding
-from gpuscope.model.tables import IS_ENGINE, START_END, ApiCalls, Operations, Ranges
+from gpuscope.model.tables import START_END, ApiCalls, Operations, Ranges, in_classes
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Paths, in_domains, matches, nesting
 from gpuscope.waits import REASON, Bool, Int32, Int64, UInt8, Waits, call_name
@@ -247,7 +248,7 @@ class Region:
     @cached_property
     def busy_ns(self) -> int:
         """Time with any engine busy, summed over the instances."""
-        return self._busy(IS_ENGINE[self.op_class])
+        return self._busy(in_classes(self.op_class, ENGINE_CODES))
 
     @cached_property
     def foreign_ns(self) -> int:
@@ -263,7 +264,7 @@ class Region:
     @cached_property
     def class_busy_ns(self) -> dict[str, int]:
         """Busy time of every engine class present."""
-        codes = [code for code in np.unique(self.op_class).tolist() if code in ENGINE_CODES]
+        codes = [code for code in distinct(self.op_class) if code in ENGINE_CODES]
         return {CLASSES[code]: self._busy(self.op_class == code) for code in codes}
 
     @cached_property
@@ -285,7 +286,7 @@ class Region:
     def material_streams(self) -> int:
         """Number of streams that hold work of the material classes."""
         codes = [CODE[name] for name in self.material]
-        return len(np.unique(self.ops.stream[self.rows[np.isin(self.op_class, codes)]]))
+        return len(np.unique(self.ops.stream[self.rows[in_classes(self.op_class, codes)]]))
 
     @cached_property
     def fullest_streams_ns(self) -> int:
@@ -303,7 +304,7 @@ class Region:
     def cycles(self) -> float:
         """How often an instance goes from copying in, out or across to computing, on average."""
         kind = np.zeros(len(self.rows), np.int8)
-        kind[np.isin(self.op_class, COPY_CODES)] = 1
+        kind[in_classes(self.op_class, COPY_CODES)] = 1
         kind[self.op_class == CODE["kernel"]] = 2
         kept = np.flatnonzero(kind)
         same = self.instance[kept[1:]] == self.instance[kept[:-1]]
@@ -475,7 +476,7 @@ class Case:
     def blocking_copies(self) -> Bool:
         """Copies whose launching call lasted until they were nearly over: it blocked the host."""
         ops, waits = self.ops, self.waits
-        copies = np.isin(ops.op_class, COPY_CODES) & (waits.call_start_ns >= 0)
+        copies = in_classes(ops.op_class, COPY_CODES) & (waits.call_start_ns >= 0)
         shared = np.minimum(ops.end_ns, waits.call_end_ns) - np.maximum(
             ops.start_ns, waits.call_start_ns
         )
@@ -493,7 +494,7 @@ class Case:
         call = ops.launch[rows]
         waited = self.blocking_copies[rows] | (self.call_kind[call] == self.kind_code("copy"))
         behind: list[Int64] = []
-        for thread in np.unique(api.thread[call]).tolist():
+        for thread in distinct(api.thread[call]):
             mine = np.flatnonzero(api.thread[call] == thread)
             waits = self.calls_of(("wait", "poll"), thread)
             if not len(waits.rows):
@@ -518,7 +519,7 @@ class Case:
         loading = np.zeros(len(windows.operation), np.bool_)
         long = windows.end_ns - windows.start_ns >= MIN_COMPILING_NS
         thread = self.launch_thread[windows.operation]
-        for number in np.unique(self.api.thread[self.code_loads]).tolist():
+        for number in distinct(self.api.thread[self.code_loads]):
             times = self.api.start_ns[self.code_loads[self.api.thread[self.code_loads] == number]]
             mine = np.flatnonzero(long & (thread == number))
             low = np.searchsorted(times, windows.start_ns[mine])
@@ -595,7 +596,7 @@ class Case:
         by_process = self.by_process(level)
         owner = ranges.process if by_process else ranges.thread
         unit = (self.ops.process if by_process else self.launch_thread)[some]
-        for number in np.unique(owner[rows]).tolist():
+        for number in distinct(owner[rows]):
             of_unit = rows[owner[rows] == number]
             mine = np.flatnonzero((unit == number) & (launch >= 0))
             at = np.searchsorted(ranges.start_ns[of_unit], launch[mine], side="right") - 1
@@ -658,7 +659,7 @@ class Case:
         owner = np.full(len(ops), -1, np.int32)
         place = np.full(len(ops), -1, np.int32)
         self._places.append((owner, place))
-        considered = IS_ENGINE[ops.op_class]
+        considered = in_classes(ops.op_class, ENGINE_CODES)
         if self.options.window_ns:
             low, high = self.options.window_ns
             considered &= (ops.start_ns < high) & (ops.end_ns > low)
@@ -822,7 +823,7 @@ class Case:
         """Return the time in which anything runs on a device."""
         if device not in self._busy:
             ops = self.ops
-            rows = np.flatnonzero((ops.device == device) & IS_ENGINE[ops.op_class])
+            rows = np.flatnonzero((ops.device == device) & in_classes(ops.op_class, ENGINE_CODES))
             rows = rows[ops.end_ns[rows] > ops.start_ns[rows]]
             self._busy[device] = Cover(union_sorted(ops.start_ns[rows], ops.end_ns[rows]))
         return self._busy[device]
@@ -832,7 +833,9 @@ class Case:
         if device not in self._gaps:
             ops = self.ops
             rows = np.flatnonzero(
-                (ops.device == device) & IS_ENGINE[ops.op_class] & (ops.end_ns > ops.start_ns)
+                (ops.device == device)
+                & in_classes(ops.op_class, ENGINE_CODES)
+                & (ops.end_ns > ops.start_ns)
             )
             reach = np.maximum.accumulate(ops.end_ns[rows])
             after = np.flatnonzero(ops.start_ns[rows[1:]] > reach[:-1]) + 1
@@ -849,7 +852,7 @@ class Case:
         thread = self.launch_thread[windows.operation]
         total = 0
         found: list[Int64] = []
-        for number in np.unique(thread).tolist():
+        for number in distinct(thread):
             mine = np.flatnonzero(thread == number)
             mine = mine[np.argsort(windows.end_ns[mine], kind="stable")]
             late = union(windows.start_ns[mine], windows.end_ns[mine])
@@ -876,7 +879,7 @@ class Case:
         """
         thread = self.launch_thread[windows.operation]
         found: list[Int64] = []
-        for number in np.unique(thread).tolist():
+        for number in distinct(thread):
             mine = thread == number
             late = union(windows.start_ns[mine], windows.end_ns[mine])
             near = self._all_calls(number).near(late)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import number_rows
+from gpuscope.intervals import distinct, number_rows
 from gpuscope.matching import REASONS, Kernels, Matches, match
 from gpuscope.model.classes import CODE
 from gpuscope.model.exchange import UNKNOWN, Clock, Exchange
@@ -98,9 +98,7 @@ def _communication(trace: Trace) -> dict[int, Int64]:
     rows = np.flatnonzero(ops.op_class == CODE["comm"])
     # Calls are numbered in the order of their start; without them the kernels' own order holds.
     rows = rows[np.argsort(ops.launch[rows], kind="stable")]
-    return {
-        device: rows[ops.device[rows] == device] for device in np.unique(ops.device[rows]).tolist()
-    }
+    return {device: rows[ops.device[rows] == device] for device in distinct(ops.device[rows])}
 
 
 def _rows_of(ranks: Sequence[_Rank], trace: int) -> Int64:

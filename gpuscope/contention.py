@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.batches import Batch
-from gpuscope.intervals import Cover, number_alike, number_rows, sum_by, union_sorted
+from gpuscope.intervals import Cover, distinct, number_alike, number_rows, sum_by, union_sorted
 from gpuscope.lanes import COPY_LANES, Lanes, size_bounds, size_class
 from gpuscope.latest import Latest
-from gpuscope.model.classes import CLASSES, CODE
+from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
 from gpuscope.model.result import ClassStretch, Contention, Stretch
-from gpuscope.model.tables import IS_ENGINE
+from gpuscope.model.tables import in_classes
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Activities
 
@@ -243,8 +243,10 @@ def _launch_configurations(trace: Trace) -> tuple[Int64, Int32]:
 def _shared_time(activities: Activities) -> Int64:
     """Return how long something else ran on the device during each engine operation."""
     shared = np.zeros(len(activities.start_ns), np.int64)
-    engine = IS_ENGINE[activities.op_class] & (activities.end_ns > activities.start_ns)
-    for device in np.unique(activities.device[engine]).tolist():
+    engine = in_classes(activities.op_class, ENGINE_CODES) & (
+        activities.end_ns > activities.start_ns
+    )
+    for device in distinct(activities.device[engine]):
         rows = np.flatnonzero(engine & (activities.device == device))
         start, end = activities.start_ns[rows], activities.end_ns[rows]
         # Two are active where one has begun and the furthest end of those before is still to come.

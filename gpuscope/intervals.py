@@ -198,10 +198,10 @@ def order_by(key: npt.NDArray[Any], *then: Int64) -> Int64:
     Quick where rows of one key already are in the order of the others.
     """
     order = stable_order(key)
-    ordered = key[order]
+    ordered = key.take(order)
     tied = ordered[1:] == ordered[:-1]
     for column in then:
-        values = column[order]
+        values = column.take(order)
         if (tied & (values[1:] < values[:-1])).any():
             return np.lexsort((*then[::-1], key))
         tied &= values[1:] == values[:-1]
@@ -221,6 +221,17 @@ def sum_by(values: npt.NDArray[Any], group: npt.NDArray[Any], count: int) -> Int
     sums = np.zeros(count, np.int64)
     np.add.at(sums, group, values)
     return sums
+
+
+def distinct(index: npt.NDArray[Any]) -> list[int]:
+    """Return the distinct values of a column of indices, sorted; -1 and the like may be among them.
+
+    >>> distinct(np.array([2, 0, 2, -1]))
+    [-1, 0, 2]
+    """
+    low = int(index.min(initial=0))
+    values: list[int] = np.flatnonzero(np.bincount(index - low if low else index)).tolist()
+    return [value + low for value in values]
 
 
 def number_alike(key: Int64) -> tuple[Int64, Int64]:

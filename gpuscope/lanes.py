@@ -14,7 +14,7 @@ from gpuscope.intervals import number_alike, sum_by
 from gpuscope.measures import link_text
 from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.result import CopyRate, EngineFigures, SizeRate, StreamFigures
-from gpuscope.model.tables import STAGED, Operations
+from gpuscope.model.tables import STAGED, Operations, in_classes
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Activities
 from gpuscope.units import NS_PER_S
@@ -107,7 +107,7 @@ class LaneFigures:
         )
         self._by_class.append(np.stack([keys, np.bincount(at, minlength=len(keys))]))
         self._add(self._by_lane, batch, lane, size, np.arange(len(rows)))
-        host = self._single[batch.entry] & np.isin(op_class, [CODE[name] for name in _SHARED])
+        host = self._single[batch.entry] & in_classes(op_class, [CODE[name] for name in _SHARED])
         self._add(self._shared, batch, np.zeros_like(lane), size, np.flatnonzero(host))
         copies = np.flatnonzero(_IS_COPY[op_class])
         if self._rates is not self._by_lane:

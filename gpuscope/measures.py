@@ -25,6 +25,7 @@ from gpuscope.intervals import (
     Disjoint,
     coverage,
     depth,
+    distinct,
     run_starts,
     sum_by,
     union,
@@ -41,7 +42,7 @@ from gpuscope.model.result import (
     Part,
     Scope,
 )
-from gpuscope.model.tables import PAGEABLE
+from gpuscope.model.tables import PAGEABLE, in_classes
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Activities, Entry, Groups, Piece
 from gpuscope.verdicts import MIN_INSTANCE_BUSY_NS, OVERLAPPED_RHO, PairSums, judge
@@ -70,7 +71,7 @@ class Context:
         self.limits: RatioLimits = options.ratio_limits
         self.transfer_estimated = options.transfer_ns is None and options.exchange is not None
         self.granularity_ns = _granularity(activities)
-        self.codes = np.unique(activities.op_class).tolist()
+        self.codes = distinct(activities.op_class)
         """Classes present, as codes; positions in this list are the compact codes."""
         self.compact = np.zeros(len(CLASSES), np.int64)
         self.compact[self.codes] = np.arange(len(self.codes))
@@ -149,7 +150,7 @@ def _trouble(trace: Trace) -> str | None:
 def _shared_hardware(trace: Trace, activities: Activities) -> frozenset[int]:
     """Return the devices (indices) whose GPU another process of the report used meanwhile."""
     spans: dict[str, list[tuple[int, int, int]]] = {}
-    for device in np.unique(activities.device[activities.operation >= 0]).tolist():
+    for device in distinct(activities.device[activities.operation >= 0]):
         mine = (activities.device == device) & (activities.operation >= 0)
         spans.setdefault(trace.devices[device].hardware, []).append(
             (device, int(activities.start_ns[mine].min()), int(activities.end_ns[mine].max()))
@@ -406,7 +407,7 @@ class Totals:
         found = np.zeros(len(groups), np.bool_)
         of_range = np.array([entry.name is not None for entry in self.entries], np.bool_)
         device = np.where(of_range, self.device, -1)[groups.entry]
-        for number in np.unique(device[device >= 0]).tolist():
+        for number in distinct(device[device >= 0]):
             begin, finish = self.context.compiling(number)
             mine = np.flatnonzero(device == number)
             inside = np.searchsorted(begin, sums.last[mine]) > np.searchsorted(
@@ -498,7 +499,7 @@ class Totals:
     def _add_pageable(self, a: Activities, groups: Groups, group: Int64, duration: Int64) -> None:
         """Add the time of the copies of pageable memory."""
         kinds = self.context.trace.operations
-        copies = np.flatnonzero(np.isin(a.op_class[groups.rows], _HOST_COPIES))
+        copies = np.flatnonzero(in_classes(a.op_class[groups.rows], _HOST_COPIES))
         if kinds is None or not len(copies):
             return
         operation = a.operation[groups.rows[copies]]
@@ -548,7 +549,7 @@ class Totals:
             group = axis.group_at(start)
             entry = groups.entry[group]
             start, end = start - axis.shift[group], end - axis.shift[group]
-            for device in np.unique(self.device[entry]).tolist():
+            for device in distinct(self.device[entry]):
                 mine = self.device[entry] == device
                 for j, cover in enumerate(self.context.covers(device)):
                     if j != i:

@@ -7,10 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import Axis, Cover, Disjoint, run_starts, sum_by, union, union_sorted
-from gpuscope.model.classes import CODE
+from gpuscope.intervals import (
+    Axis,
+    Cover,
+    Disjoint,
+    distinct,
+    run_starts,
+    sum_by,
+    union,
+    union_sorted,
+)
+from gpuscope.model.classes import CODE, ENGINE_CODES
 from gpuscope.model.result import MpiFigures
-from gpuscope.model.tables import IS_ENGINE
+from gpuscope.model.tables import in_classes
 from gpuscope.scopes import Activities, Entry, Groups
 
 Int64 = npt.NDArray[np.int64]
@@ -43,7 +52,7 @@ class MpiSums:
         entry = groups.entry[group[first[at]]]
         self._sums[1] += sum_by(finish - begin, entry, n)
         begin, finish = begin - axis.shift[at], finish - axis.shift[at]
-        for device in np.unique(self._device[entry]).tolist():
+        for device in distinct(self._device[entry]):
             part = np.flatnonzero(self._device[entry] == device)
             busy = self._cover(device).within(begin[part], finish[part])
             self._sums[2] += sum_by(busy, entry[part], n)
@@ -55,7 +64,7 @@ class MpiSums:
 
     def _busy(self, device: int) -> Disjoint:
         a = self._activities
-        engine = IS_ENGINE[a.op_class] & (a.device == device)
+        engine = in_classes(a.op_class, ENGINE_CODES) & (a.device == device)
         rows = np.flatnonzero(engine & (a.end_ns > a.start_ns))
         return union_sorted(a.start_ns[rows], a.end_ns[rows])
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import number_rows
+from gpuscope.intervals import distinct, number_rows
 from gpuscope.model.exchange import UNKNOWN
 from gpuscope.model.tables import ApiCalls, Int32, Int64, Operations, Ranges
 from gpuscope.model.trace import Trace
@@ -180,7 +180,7 @@ def _expanded(first: Int64, stop: Int64) -> Int64:
 def _range_of(launch: Int32, api: ApiCalls, ranges: Ranges, listed: Int64) -> Int64:
     """Return, a kernel, the NCCL range that it was launched in: position in `listed`, or -1."""
     held = np.full(len(launch), UNKNOWN, np.int64)
-    for thread in np.unique(ranges.thread[listed]).tolist():
+    for thread in distinct(ranges.thread[listed]):
         low, high = np.searchsorted(ranges.thread[listed], [thread, thread + 1])
         mine = np.flatnonzero((launch >= 0) & (api.thread[launch] == thread))
         time = api.start_ns[launch[mine]]

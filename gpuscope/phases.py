@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.intervals import Axis, Cover, run_starts, sum_by, union
-from gpuscope.model.classes import CODE
+from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.result import Phases
+from gpuscope.model.tables import in_classes
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Activities, Entry, Groups
 
@@ -29,6 +30,12 @@ _COMPUTE = [CODE["kernel"], CODE["fused"]]
 _TRANSFER = [CODE["h2d"], CODE["d2h"], CODE["p2p"], CODE["comm"]]
 _TELLS = [CODE["p2p"], CODE["comm"], CODE["mpi"]]
 """Classes by which a program is known to communicate: copies to the host alone are no sign."""
+
+
+def communicates(activities: Activities) -> bool:
+    """Say whether anything shows that the program communicates."""
+    counts = np.bincount(activities.op_class, minlength=len(CLASSES))
+    return bool(counts[_TELLS].any())
 
 
 class PhaseSums:
@@ -49,12 +56,12 @@ class PhaseSums:
         """Add the operations and MPI calls of each group."""
         a, rows = self._activities, groups.rows
         group = groups.group_of_rows()
-        kept = np.isin(a.op_class[rows], [*_COMPUTE, *_TRANSFER, CODE["mpi"]])
+        kept = in_classes(a.op_class[rows], [*_COMPUTE, *_TRANSFER, CODE["mpi"]])
         rows, group = rows[kept], group[kept]
         if not len(rows):
             return
         op_class, packs = a.op_class[rows], self._packs[rows]
-        self._tells[groups.entry[group[np.isin(op_class, _TELLS)]]] = True
+        self._tells[groups.entry[group[in_classes(op_class, _TELLS)]]] = True
         start, end = np.maximum(a.start_ns[rows], a.moving_ns[rows]), a.end_ns[rows]
         first = run_starts(group)
         axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
@@ -67,11 +74,11 @@ class PhaseSums:
             return begin, finish, entry_of[axis.group_at(begin)]
 
         n = self._sums.shape[1]
-        compute = busy(np.isin(op_class, _COMPUTE) & ~packs)
+        compute = busy(in_classes(op_class, _COMPUTE) & ~packs)
         parts = [
             compute,
             busy(packs),
-            busy(np.isin(op_class, _TRANSFER)),
+            busy(in_classes(op_class, _TRANSFER)),
             busy(op_class == CODE["mpi"]),
         ]
         for number, (begin, finish, entry) in enumerate(parts):

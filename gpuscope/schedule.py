@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from gpuscope.batches import Batch
 from gpuscope.cases import Case
-from gpuscope.intervals import Axis, order_by, run_starts
+from gpuscope.intervals import Axis, distinct, order_by, run_starts
 from gpuscope.model.classes import CODE
 from gpuscope.model.trace import BLOCKING, NULL_STREAM
 from gpuscope.scopes import Activities
@@ -191,10 +191,10 @@ class _Paths:
         order = order_by(key, launch, start)
         places = np.flatnonzero(order >= len(batch))
         self._place_of_link = places[np.argsort(order[places])]
-        self._group, self._stream, self._launch = group[order], stream[order], launch[order]
-        self._thread = thread[order]
+        self._group, self._stream = group.take(order), stream.take(order)
+        self._launch, self._thread = launch.take(order), thread.take(order)
         self._order, self._row, self._ops = order, row, ops
-        self._keys = key[order]
+        self._keys = key.take(order)
         self._opens = run_starts(self._keys)
         self._chain_keys = self._keys[self._opens]
         self._closes = np.append(self._opens[1:], len(order))
@@ -202,7 +202,7 @@ class _Paths:
         self._chain = np.repeat(np.arange(len(self._opens)), sizes)
         self._line = _Line(self._launch, self._opens, self._closes)
         # Work along a chain; operations of one stream that overlap count once.
-        low, high = start[order], end[order]
+        low, high = start.take(order), end.take(order)
         axis = Axis.lay_out(
             np.minimum.reduceat(low, self._opens), np.maximum.reduceat(high, self._opens)
         )
@@ -224,7 +224,7 @@ class _Paths:
         """Return the groups in whose window an event or a stream was waited for that is unknown."""
         found = np.zeros(len(self._begin), np.bool_)
         orders = self._orders
-        for process in np.unique(orders.unresolved_process).tolist():
+        for process in distinct(orders.unresolved_process):
             time = orders.unresolved_ns[orders.unresolved_process == process]
             inside = np.searchsorted(time, self._finish, side="right") > np.searchsorted(
                 time, self._begin

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options
-from gpuscope.intervals import order_by, run_starts, sum_by
+from gpuscope.intervals import distinct, order_by, run_starts, sum_by
 from gpuscope.latest import Latest
 from gpuscope.model.classes import CODE
 from gpuscope.model.tables import STAGED, START_END, Operations, Ranges
@@ -80,8 +80,8 @@ class Activities:
         launch_ns: Int64 = np.broadcast_to(np.int64(-1), count)
         launch_thread: Int32 = np.broadcast_to(np.int32(-1), count)
         if trace.api is not None and len(trace.api):
-            launch_ns = trace.api.start_ns[operations.launch]
-            launch_thread = trace.api.thread[operations.launch]
+            launch_ns = trace.api.start_ns.take(operations.launch)
+            launch_thread = trace.api.thread.take(operations.launch)
             unknown = operations.launch < 0
             launch_ns[unknown] = -1
             launch_thread[unknown] = -1
@@ -122,7 +122,7 @@ class Activities:
         mpi = trace.mpi
         assert mpi is not None
         parts = [self]
-        for device in np.unique(self.device).tolist():
+        for device in distinct(self.device):
             mine = np.flatnonzero(mpi.process == trace.devices[device].process)
             count = len(mine)
             parts.append(
@@ -310,7 +310,7 @@ class RangeScopes:
         device_count = len(trace.devices)
         keys = []
         entries = []
-        for device in np.unique(self._activities.device).tolist():
+        for device in distinct(self._activities.device):
             process = trace.devices[device].process
             of_process = chosen[ranges.process[chosen] == process]
             total = np.bincount(self._label_of(of_process), minlength=labels)
@@ -446,7 +446,7 @@ class _Launches:
         """Return, a range row, where its activities lie in `order`: (rows, low, high)."""
         low = np.zeros(len(rows), np.int64)
         high = np.zeros(len(rows), np.int64)
-        for number in np.unique(unit).tolist():
+        for number in distinct(unit):
             begin, stop = np.searchsorted(self._unit, [number, number + 1])
             time = self._time[begin:stop]
             mine = np.flatnonzero(unit == number)
@@ -487,7 +487,7 @@ def nesting(ranges: Ranges) -> tuple[Int64, Int64]:
     """
     depth = np.zeros(len(ranges), np.int64)
     parent = np.full(len(ranges), -1, np.int64)
-    for thread in np.unique(ranges.thread).tolist():
+    for thread in distinct(ranges.thread):
         rows = np.flatnonzero((ranges.thread == thread) & (ranges.end_ns >= 0))
         rows = rows[np.lexsort((-ranges.end_ns[rows], ranges.start_ns[rows]))]
         start, end = ranges.start_ns[rows], ranges.end_ns[rows]

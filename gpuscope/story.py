@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuscope.cases import Case, Region
-from gpuscope.intervals import subtract, sum_by, union
+from gpuscope.intervals import distinct, subtract, sum_by, union
 from gpuscope.model.classes import CLASSES, ENGINE_CODES
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_bytes, format_ns
@@ -285,7 +285,7 @@ def _bars(case: Case, rows: Int64, window_ns: tuple[int, int]) -> tuple[Bar, ...
 def _reasons(case: Case, rows: Int64, cost: Int64) -> tuple[ReasonCost, ...]:
     op_class, reason = case.ops.op_class[rows], case.waits.reason[rows]
     found = []
-    for code in np.unique(op_class).tolist():
+    for code in distinct(op_class):
         if code not in ENGINE_CODES:
             continue
         for why in np.unique(reason[op_class == code]).tolist():

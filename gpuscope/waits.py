@@ -155,8 +155,9 @@ def _launch_times(trace: Trace, ops: Operations) -> tuple[Int64, Int64]:
     call_end = np.full(len(ops), -1, np.int64)
     if trace.api is not None and len(trace.api):
         known = np.flatnonzero(ops.launch >= 0)
-        call_start[known] = trace.api.start_ns[ops.launch[known]]
-        call_end[known] = trace.api.end_ns[ops.launch[known]]
+        launch = ops.launch.take(known)
+        call_start[known] = trace.api.start_ns.take(launch)
+        call_end[known] = trace.api.end_ns.take(launch)
     return call_start, call_end
 
 
@@ -206,11 +207,12 @@ def _earlier(key: npt.NDArray[Any], end: Int64) -> tuple[Int64, Int64]:
     if not len(end):
         return found, time
     order = stable_order(key)
-    grouped = key[order]
-    position, reach = _running_max(grouped, end[order])
+    grouped = key.take(order)
+    position, reach = _running_max(grouped, end.take(order))
     follows = np.flatnonzero((grouped[1:] == grouped[:-1]) & (grouped[1:] >= 0)) + 1
-    found[order[follows]] = order[position[follows - 1]]
-    time[order[follows]] = reach[follows - 1]
+    rows, before = order.take(follows), follows - 1
+    found[rows] = order.take(position.take(before))
+    time[rows] = reach.take(before)
     return found, time
 
 

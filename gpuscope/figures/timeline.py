@@ -26,10 +26,10 @@ from gpuscope.figures.levels import Part, split, view
 from gpuscope.figures.names import found_in
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.palette import DARK, LIGHT
-from gpuscope.intervals import coverage, gaps, union, union_sorted
+from gpuscope.intervals import coverage, distinct, gaps, union, union_sorted
 from gpuscope.intervals import depth as depth_of
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES, HOST_CODES, base_name
-from gpuscope.model.tables import IS_ENGINE, Operations
+from gpuscope.model.tables import Operations, in_classes
 from gpuscope.model.trace import Trace, shown_names
 from gpuscope.progress import Progress, silent
 from gpuscope.scopes import ProjectedRanges, nesting, project_ranges
@@ -250,7 +250,7 @@ class Timeline:
             by_engine = self._split(number, operations, shown, engine)
         threads = called.result()
         used = sorted(
-            set(np.unique(operations.device[shown]).tolist()),
+            set(distinct(operations.device[shown])),
             key=lambda index: (trace.devices[index].process, trace.devices[index].number),
         )
         processes = dict.fromkeys(trace.devices[index].process for index in used)
@@ -392,7 +392,7 @@ class Timeline:
     def _idle(self, placed: Placed, device: int, start: Int64, end: Int64) -> Parts:
         """Return idle stretches by what the operation that ended each had waited for."""
         operations = placed.operations
-        mine = (operations.device == device) & IS_ENGINE[operations.op_class]
+        mine = (operations.device == device) & in_classes(operations.op_class, ENGINE_CODES)
         rows = np.flatnonzero(mine & (operations.end_ns > operations.start_ns)).astype(np.int32)
         first = np.searchsorted(operations.start_ns[rows], end - placed.shift_ns)
         item = rows[np.minimum(first, len(rows) - 1)]

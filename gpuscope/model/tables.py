@@ -7,13 +7,14 @@ that is None was not recorded; an empty table was recorded and nothing happened.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.model.classes import CLASSES, ENGINE_CODES
+from gpuscope.model.classes import CLASSES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,8 +24,6 @@ Int32 = npt.NDArray[np.int32]
 Int8 = npt.NDArray[np.int8]
 UInt8 = npt.NDArray[np.uint8]
 
-IS_ENGINE = np.isin(np.arange(len(CLASSES)), ENGINE_CODES)
-"""Shape (classes,): whether operations of a class run on an engine of the device."""
 STAGED = 1
 """Flag of a copy: a leg of a peer copy that the driver staged through the host."""
 PREFETCH = 2
@@ -53,6 +52,13 @@ START_END = 1
 """Kind of an NVTX range that was started and ended, perhaps on two threads."""
 
 
+def in_classes(op_class: UInt8, codes: Iterable[int]) -> npt.NDArray[np.bool_]:
+    """Return which of some class codes are among `codes`."""
+    wanted = np.zeros(len(CLASSES), np.bool_)
+    wanted[list(codes)] = True
+    return wanted[op_class]
+
+
 @dataclass(frozen=True)
 class Table:
     """Base of the tables: length, selection of rows, conversion to pandas."""
@@ -67,7 +73,11 @@ class Table:
 
     def take(self, rows: npt.NDArray[Any] | slice) -> Self:
         """Return the rows selected by a mask, an index array or a slice."""
-        return type(self)(**{name: column[rows] for name, column in self.columns().items()})
+        columns = self.columns().items()
+        if isinstance(rows, slice):
+            return type(self)(**{name: column[rows] for name, column in columns})
+        at = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        return type(self)(**{name: column.take(at) for name, column in columns})
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table as a DataFrame, a column a field."""

@@ -20,6 +20,7 @@ from gpuscope.model.tables import (
     Ranges,
     StackFrames,
     SyncRecords,
+    in_classes,
 )
 
 RUN_TRACES = ("trace.sqlite", "trace.nsys-rep")
@@ -166,7 +167,7 @@ class Trace:
         """Return the operations of the classes `names`, in order."""
         operations = self.operations if self.operations is not None else Operations.empty()
         codes = np.array([CODE[name] for name in names], np.uint8)
-        return operations.take(np.isin(operations.op_class, codes))
+        return operations.take(in_classes(operations.op_class, codes))
 
     @property
     def kernels(self) -> Operations:
