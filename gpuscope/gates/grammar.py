@@ -34,7 +34,9 @@ COMPARISONS = (">=", "<=", "==", "!=", ">", "<")
 VERDICTS = ("overlapped", "pipelined", "partial", "serialized", "immaterial", "inconclusive")
 
 FINDINGS_OF: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("overlap", "ranges", "links", "details", "schedule", "communication"), ()),
+    **dict.fromkeys(
+        ("overlap", "ranges", "links", "details", "phases", "schedule", "communication"), ()
+    ),
     "driver-model": ("wddm-batching", "confidential-computing"),
     "limits": ("one-engine", "engine-saturated", "imbalance"),
     "not-seen": ("graph-opaque", "other-thread", "not-observable"),
