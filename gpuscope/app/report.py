@@ -210,6 +210,7 @@ def _ranges(session: Session) -> Any:
         if row["window"]:
             low, high = row["window"]
             shows = {"data-low": str(low), "data-high": str(high), "data-range": str(row["range"])}
+            shows["tabIndex"] = "0"
         rows.append(tags.Tr([tags.Td(text) for text in row["cells"]], **shows))
     head = tags.Tr([tags.Th(name, scope="col") for name in table["columns"]])
     named: Any = {"aria-label": "Ranges"}

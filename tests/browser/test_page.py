@@ -782,6 +782,9 @@ def test_a_report_tells_why_and_measures_any_stretch_as_the_page_does(
     page.chrome.find_elements("css selector", ".card")[1].click()
     page.until(lambda: page.text(".scope-title") == "range streamed, 3 instances")
     assert "75.0 %" in page.text(".figures .matrix")
+    page.script("document.querySelector('tr[data-low]').focus()")
+    page.press(Keys.ENTER)
+    page.until(lambda: page.text(".scope-title") == "range chunk0, 7 instances")
     page.script("window.gpuscope.page.state().range = -1; window.gpuscope.page.fit()")
     page.until(lambda: page.text(".scope-title") == "whole trace")
     assert page.text(".figures") == whole

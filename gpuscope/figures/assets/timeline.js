@@ -1053,6 +1053,9 @@
       if (event.ctrlKey || event.metaKey || event.altKey || (help && help.open)) return;
       if (act(KEYS[event.key.toLowerCase()])) event.preventDefault();
     });
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && event.target.matches("tr[data-low]")) event.target.click();
+    });
     document.addEventListener("click", (event) => {
       if (!event.target.closest) return;
       const button = event.target.closest("[data-act]"), to = event.target.closest("[data-low]");
