@@ -74,6 +74,7 @@ def render(
                 phases.mpi_hidden_ns,
             )
         ]
+        cells[3] += f" ({format_ratio(phases.hidden_ratio)})"
         table.add_row(escape(printable(row.range, 40)), row.rank, *cells)
     console.print(table)
     for line in remarks(rows, result):

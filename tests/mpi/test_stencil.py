@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from gpuscope import api
 
 pytestmark = pytest.mark.mpi
 
@@ -71,3 +74,31 @@ def test_without_a_gpu_the_command_line_says_so(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stderr
     assert "CuPy cannot be imported" in done.stderr or "no CUDA driver or GPU" in done.stderr
     assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.mark.nsys
+@pytest.mark.usefixtures("nsys")
+def test_ranks_started_by_the_command_line_leave_their_messages_in_the_traces(
+    tmp_path: Path,
+) -> None:
+    options = ["--ranks=4", "--launcher-args=--oversubscribe", "--trace=nvtx,mpi", "--out=r"]
+    program = [sys.executable, str(PROGRAM), "29", "23", "2", "2", "6"]
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuscope", "run", "--nsys", *options, "--", *program],
+        env=ENVIRONMENT,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 5, done.stderr  # nothing ran on a GPU
+    assert done.stderr.count("as one") == 4
+    for rank in range(4):
+        trace = api.open_trace(tmp_path / "r" / f"rank{rank}")
+        assert trace.mpi is not None
+        # A Sendrecv whose two ways differ has two rows, of which one takes no time.
+        lasting = trace.mpi.end_ns > trace.mpi.start_ns
+        calls = Counter(trace.strings[name] for name in trace.mpi.name[lasting].tolist())
+        # Six steps, with three neighbours, and with two at open ends; a Sendrecv for each way.
+        wanted = {"Irecv": 30, "Isend": 30, "Waitall": 12, "Iallreduce": 24, "Sendrecv": 48}
+        assert {name: calls[f"MPI_{name}"] for name in wanted} == wanted

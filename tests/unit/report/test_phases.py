@@ -50,10 +50,10 @@ def test_every_rank_has_a_row_a_range_and_ranges_of_gpuscope_have_none() -> None
 
 def test_times_are_those_of_an_instance_or_of_a_step() -> None:
     assert "an instance" in text(HIDDEN)
-    assert "step 0 100 µs 0 ns 40.0 µs 40.0 µs 0 ns 30.0 µs 30.0 µs" in text(HIDDEN)
+    assert "step 0 100 µs 0 ns 40.0 µs 40.0 µs (100.0 %) 0 ns 30.0 µs 30.0 µs" in text(HIDDEN)
     shown = text(HIDDEN, result={"options": {"steps": 4}, "figures": {}})
     assert "on average a step" in shown
-    assert "step 0 25.0 µs 0 ns 10.0 µs 10.0 µs 0 ns 7.50 µs 7.50 µs" in shown
+    assert "step 0 25.0 µs 0 ns 10.0 µs 10.0 µs (100.0 %) 0 ns 7.50 µs 7.50 µs" in shown
     assert text() == ""
 
 
