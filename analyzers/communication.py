@@ -2,7 +2,7 @@
 
 Messages are communication kernels, and copies between two GPUs. Transfer and waiting of kernels are
 told apart by the reports of all ranks together, or else estimated where NCCL's payloads give
-operation and bytes; a copy waits for nobody.
+operation and bytes; a copy waits for nobody. Beside them stand the MPI calls of the host.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.intervals import Cover, Int64, number_rows, sum_by, union
-from gpuscope.model.classes import CODE
+from gpuscope.model.classes import CODE, ENGINE_CODES
 from gpuscope.model.exchange import UNKNOWN, Exchange
-from gpuscope.model.result import Communication, Message, Messages, Result
-from gpuscope.model.tables import Int32, Operations
+from gpuscope.model.result import Communication, Message, Messages, MpiCallFigures, Result
+from gpuscope.model.tables import Int32, MpiCalls, Operations
 from gpuscope.model.trace import Trace
 
 WORST = 10
@@ -31,21 +31,39 @@ def run(trace: Trace, options: Options) -> Result:
         return Result()
     exchange = options.exchange or Exchange.unknown(len(ops))
     rows = np.flatnonzero(np.isin(ops.op_class, _MESSAGES))
+    calls = trace.mpi if trace.mpi is not None else MpiCalls.empty()
     if options.window_ns:
         low, high = options.window_ns
         rows = rows[(ops.start_ns[rows] >= low) & (ops.end_ns[rows] <= high)]
+        calls = calls.take((calls.start_ns >= low) & (calls.end_ns <= high))
+    communicating = set(np.unique(ops.device[rows]).tolist())
+    calling = set(np.unique(calls.process).tolist())
+    used = set(np.unique(ops.device).tolist())
     return Result(
         communication=tuple(
             _of_device(
-                trace, ops, exchange, device, rows[ops.device[rows] == device], options.instances
+                trace,
+                ops,
+                exchange,
+                number,
+                rows[ops.device[rows] == number],
+                calls.take(calls.process == device.process),
+                options.instances,
             )
-            for device in np.unique(ops.device[rows]).tolist()
+            for number, device in enumerate(trace.devices)
+            if number in communicating or (number in used and device.process in calling)
         )
     )
 
 
 def _of_device(
-    trace: Trace, ops: Operations, exchange: Exchange, number: int, rows: Int64, each: bool
+    trace: Trace,
+    ops: Operations,
+    exchange: Exchange,
+    number: int,
+    rows: Int64,
+    calls: MpiCalls,
+    each: bool,
 ) -> Communication:
     device = trace.devices[number]
     process = trace.processes[device.process]
@@ -65,8 +83,35 @@ def _of_device(
         clock=exchange.clocks.get(number),
         messages=table.kinds(),
         worst=table.worst(index),
+        mpi=_calls(trace, ops, number, calls),
         per_message=table.all(index) if each else None,
     )
+
+
+def _calls(
+    trace: Trace, ops: Operations, device: int, calls: MpiCalls
+) -> tuple[MpiCallFigures, ...]:
+    """Sum up MPI calls by name: how long the device was busy and idle meanwhile."""
+    engines = np.flatnonzero(np.isin(ops.op_class, ENGINE_CODES) & (ops.device == device))
+    busy = Cover(union(ops.start_ns[engines], ops.end_ns[engines]))
+    work = calls.end_ns - calls.start_ns
+    names, kind = np.unique(calls.name, return_inverse=True)
+    amounts = (calls.size_bytes, work, busy.within(calls.start_ns, calls.end_ns))
+    size, total, gpu_busy = (sum_by(each, kind, len(names)).tolist() for each in amounts)
+    silent = set(kind[calls.size_bytes < 0].tolist())
+    counts = np.bincount(kind, minlength=len(names)).tolist()
+    found = [
+        MpiCallFigures(
+            name=trace.strings[name],
+            count=counts[at],
+            size_bytes=None if at in silent else size[at],
+            work_ns=total[at],
+            gpu_busy_ns=gpu_busy[at],
+            gpu_idle_ns=total[at] - gpu_busy[at],
+        )
+        for at, name in enumerate(names.tolist())
+    ]
+    return tuple(sorted(found, key=lambda each: -each.work_ns))
 
 
 class _Table:
@@ -204,6 +249,6 @@ ANALYZER = Analyzer(
     name="communication",
     summary="messages by kind: exposed, transfer and waiting time, and the ranks that came late",
     needs=("operations",),
-    uses=("api", "ranges"),
+    uses=("api", "ranges", "mpi"),
     run=run,
 )

@@ -45,6 +45,7 @@ from gpuscope.model.result import (
     DeviceResult,
     Finding,
     Messages,
+    MpiCallFigures,
     PairFigures,
     RangeResult,
     Scope,
@@ -440,6 +441,27 @@ class Ranks(Sequence[Trace]):
         numbers = [name for name in columns if name.endswith(("_ns", "_bytes"))]
         frame = pd.DataFrame(rows, columns=columns)
         return frame.astype(dict.fromkeys(["rank", "peer", *numbers], "Int64"))
+
+    @cached_property
+    def mpi(self) -> pd.DataFrame:
+        """The MPI calls of each rank by name, against the work of its GPU, a row each.
+
+        Columns: rank, process, device, name, count, size_bytes, work_ns on the host, and how much
+        of that the GPU was busy and idle.
+        """
+        rows = [
+            {
+                "rank": entry.rank,
+                "process": entry.process,
+                "device": entry.device,
+                **dataclasses.asdict(each),
+            }
+            for entry in self._communication
+            for each in entry.mpi
+        ]
+        own = [field.name for field in dataclasses.fields(MpiCallFigures)]
+        frame = pd.DataFrame(rows, columns=["rank", "process", "device", *own])
+        return frame.astype({"rank": "Int64", "size_bytes": "Int64"})
 
     @cached_property
     def clocks(self) -> pd.DataFrame:

@@ -468,6 +468,21 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class MpiCallFigures:
+    """The MPI calls of one name of a process, against the work of a device."""
+
+    name: str
+    count: int
+    size_bytes: int | None
+    """Of all of them together; None where one does not tell."""
+    work_ns: int
+    """Sum of durations on the host."""
+    gpu_busy_ns: int
+    """The part of it during which anything ran on the device."""
+    gpu_idle_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Communication:
     """The messages of one device of one process."""
 
@@ -486,6 +501,8 @@ class Communication:
     """By kind, those that took the most time first."""
     worst: tuple[Message, ...]
     """Those that waited longest."""
+    mpi: tuple[MpiCallFigures, ...]
+    """The process's MPI calls by name, those that took the most time first."""
     per_message: tuple[Message, ...] | None = None
     """All one by one, in the order of launches; None unless asked for."""
 

@@ -150,6 +150,14 @@ def _print_communication(entry: Communication, where: str, console: Console) -> 
     more = len(entry.messages) - _KINDS
     if more > 0:
         _print_aside(f"{more} more kinds: --json lists them", console)
+    for call in entry.mpi[:_KINDS]:
+        size = "" if call.size_bytes is None else f" of {format_bytes(call.size_bytes)} in all"
+        console.print(
+            f"    {escape(printable(call.name, _NAME_WIDTH))}{size} ×{call.count}  "
+            f"{format_ns(call.work_ns)} on the host: the GPU was busy for "
+            f"{format_ns(call.gpu_busy_ns)} of it, idle for {format_ns(call.gpu_idle_ns)}",
+            highlight=False,
+        )
 
 
 def _late(kind: Messages) -> str:

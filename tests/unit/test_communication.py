@@ -255,6 +255,24 @@ def test_time_in_mpi_while_the_gpu_is_busy_and_idle() -> None:
     assert (entry.scope.mpi.busy_ns, entry.scope.mpi.gpu_busy_ns) == (7, 5)
 
 
+def test_mpi_calls_by_name_against_the_gpu() -> None:
+    trace = make_trace(
+        kernels=[(0, 10, "s1"), (20, 30, "s1")],
+        mpi=[("MPI_Send", 5, 12), ("MPI_Send", 25, 45), ("MPI_Barrier", 12, 19)],
+    )
+    (entry,) = communication(trace)
+    assert (entry.messages, entry.worst) == ((), ())
+    found = [
+        (call.name, call.count, call.size_bytes, call.work_ns, call.gpu_busy_ns, call.gpu_idle_ns)
+        for call in entry.mpi
+    ]
+    assert found == [("MPI_Send", 2, None, 27, 10, 17), ("MPI_Barrier", 1, None, 7, 0, 7)]
+    # In a window those that lie in it.
+    options = [Options(window_ns=(11, 30))]
+    (entry,) = api.analyze_together([trace], options).traces[0].communication
+    assert [call.name for call in entry.mpi] == ["MPI_Barrier"]
+
+
 STRETCH = st.tuples(st.integers(0, 60), st.integers(0, 20))
 
 

@@ -261,6 +261,14 @@ def test_messages_of_ranks(ranks: Ranks) -> None:
     assert ranks.clocks["offset_ns"].tolist()[0] == 0
 
 
+def test_mpi_calls_of_ranks(ranks: Ranks) -> None:
+    frame = ranks.mpi
+    (zero, one) = frame[frame["name"] == "MPI_Sendrecv"].to_dict("records")
+    assert (zero["rank"], zero["count"], zero["size_bytes"]) == (0, 5, 327680)
+    assert one["rank"] == 1
+    assert (frame["gpu_busy_ns"] + frame["gpu_idle_ns"] == frame["work_ns"]).all()
+
+
 def test_a_pair_is_jointly_what_it_is_on_the_worst_rank(ranks: Ranks) -> None:
     frame = ranks.verdicts("nccl_overlap")
     assert set(frame.index.get_level_values("range")) == {"nccl_overlap"}
