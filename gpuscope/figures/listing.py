@@ -82,9 +82,11 @@ def _rows(
     """Return the operations of a trace that touch [low, high), are named so, and fit."""
     placed = timeline.placed[number]
     ops = placed.operations
-    low, high = low_ns - placed.shift_ns, high_ns - placed.shift_ns
-    rows = np.arange(int(np.searchsorted(ops.start_ns, high)))
-    keep = ops.end_ns[rows] > low
+    if not len(ops):
+        return np.empty(0, np.int64)
+    first, stop = placed.every.within(low_ns, high_ns)
+    rows = np.arange(first, stop)
+    keep = ops.end_ns[first:stop] > low_ns - placed.shift_ns
     if pattern:
         keep &= timeline.named(number, pattern)[ops.name[rows]]
     kept: Int64 = rows[keep]
@@ -161,22 +163,23 @@ def listing(
 def _key(timeline: Timeline, number: int, rows: Int64, sort: str) -> npt.NDArray[np.float64]:
     """Return what some operations are sorted by."""
     placed = timeline.placed[number]
-    ops = placed.operations.take(rows)
-    duration = ops.end_ns - ops.start_ns
-    key: npt.NDArray[np.float64]
-    if sort == "rate":
-        key = ops.size_bytes * NS_PER_S / np.maximum(duration, 1)
-        return key
+    ops = placed.operations
     if sort == "name":
-        return _alphabetical(placed.trace.strings, ops.name).astype(np.float64)
-    column = {
-        "start": ops.start_ns + placed.shift_ns,
-        "duration": duration,
+        return _alphabetical(placed.trace.strings, ops.name[rows]).astype(np.float64)
+    if sort in ("duration", "rate"):
+        duration = ops.end_ns[rows] - ops.start_ns[rows]
+        if sort == "duration":
+            return duration.astype(np.float64)
+        rate: npt.NDArray[np.float64] = ops.size_bytes[rows] * NS_PER_S / np.maximum(duration, 1)
+        return rate
+    if sort == "start":
+        return (ops.start_ns[rows] + placed.shift_ns).astype(np.float64)
+    columns: dict[str, npt.NDArray[Any]] = {
         "class": ops.op_class,
         "size": ops.size_bytes,
         "stream": ops.stream,
-    }[sort]
-    return column.astype(np.float64)
+    }
+    return columns[sort][rows].astype(np.float64)
 
 
 def _alphabetical(strings: tuple[str, ...], name: Int32) -> Int64:
