@@ -6,6 +6,7 @@ first; one that a version lacks has a default. Everything else reads :data:`TABL
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -249,7 +250,9 @@ STARTED = "Profiling has started"
 STOPPED = "Profiling has stopped"
 INCOMPLETE = "Not all CUDA events might have been collected"
 UNSUPPORTED = "is not supported by this build of Nsight Systems"
-DIAGNOSTIC_PHRASES = (STARTED, STOPPED, INCOMPLETE, UNSUPPORTED)
+DROPPED = re.compile(rf"{INCOMPLETE}: (\d{{1,15}}) found no buffer")
+"""What gpuscope's own recorder says of records, of calls and of GPU work alike, that it lost."""
+DIAGNOSTIC_PHRASES = (DROPPED.pattern, STARTED, STOPPED, INCOMPLETE, UNSUPPORTED)
 """What is known in the messages; the rest of a message may hold paths and names."""
 
 NVPROF_TABLES = frozenset({"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_MARKER"})

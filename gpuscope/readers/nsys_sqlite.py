@@ -325,6 +325,8 @@ class _Assembly:
         versions = _versions(self.database)
         threads = self._threads()
         lost = 0 if all_recorded else _lost_records(operations, api, self.strings.texts)
+        if lost is not None:
+            lost = max(lost, _dropped_launches(self.database))
         checks = self._checks(operations, ranges, lost, "ranges" in tables)
         self.notes += [
             f"{check.name}: {check.text}"
@@ -887,7 +889,7 @@ class _Assembly:
         phrases = {phrase for _, phrase in messages}
         return quality.Diagnostics(
             errors=sum(severity == schema.DIAGNOSTIC_ERROR for severity, _ in messages),
-            incomplete=schema.INCOMPLETE in phrases,
+            incomplete=any(phrase.startswith(schema.INCOMPLETE) for phrase in phrases),
             unsupported=schema.UNSUPPORTED in phrases,
             unfinished=schema.STARTED in phrases and schema.STOPPED not in phrases,
         )
@@ -1071,9 +1073,16 @@ def diagnostics(database: Database) -> list[tuple[int | None, str]]:
     messages = []
     for record in database.records(schema.DIAGNOSTICS, "severity", "text"):
         severity, text = record.get("severity"), str(record.get("text"))
-        phrase = next((known for known in schema.DIAGNOSTIC_PHRASES if known in text), "")
+        known = (re.search(pattern, text) for pattern in schema.DIAGNOSTIC_PHRASES)
+        phrase = next((match.group() for match in known if match), "")
         messages.append((severity if isinstance(severity, int) else None, phrase))
     return messages
+
+
+def _dropped_launches(database: Database) -> int:
+    """Return about how many launches gpuscope's own recorder lost: each has a call and a kernel."""
+    said = (schema.DROPPED.match(phrase) for _, phrase in diagnostics(database))
+    return sum(int(match[1]) for match in said if match) // 2
 
 
 def thread_names(database: Database) -> list[tuple[int, int, str]]:

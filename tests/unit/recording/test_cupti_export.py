@@ -233,6 +233,10 @@ def test_dropped_records_are_told_by_the_reader(tmp_path: Path) -> None:
     assert done.dropped == 12
     check = {check.name: check for check in trace.checks}["recording"]
     assert check.state == "warning"
+    # Calls and kernels that are lost alike leave no launch without its kernel.
+    assert trace.lost_records == 6
+    anonymize(tmp_path / "trace.sqlite", tmp_path / "clean.sqlite")
+    assert open_trace(tmp_path / "clean.sqlite").lost_records == 6
 
 
 def test_work_that_never_ended_is_left_out_and_counted(tmp_path: Path) -> None:
