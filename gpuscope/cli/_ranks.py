@@ -366,13 +366,14 @@ class _Session:
         from gpuscope.report import ranks as joint
         from gpuscope.report.text import render_run
 
-        record = self._record(words, judgement, code, caught)
+        traces = analyses.traces if analyses else ()
+        remarks = phases.remarks(phases.phase_rows(traces), self.untraced)
+        record = {**self._record(words, judgement, code, caught), "remarks": remarks}
         self.folder.write_json(self.folder.run, codec.dumps(record))
         if analyses is not None:
             self.folder.write_json(self.folder.analysis, codec.dumps(analyses.traces))
         if self.args.json:
-            traces = analyses.traces if analyses else None
-            sys.stdout.write(codec.dumps({**record, "analyses": traces}))
+            sys.stdout.write(codec.dumps({**record, "analyses": traces or None}))
         elif analyses is not None:
             console = stdout_console()
             first, *others = analyses.traces

@@ -160,6 +160,7 @@ def test_a_benchmark_on_every_rank(
     assert {row["met"] for row in record["expected"]} == {True}
     assert record["untraced"]["passes"]["streamed"]["median_ns"] == 10_000_000
     assert record["perturbed"] == {}
+    assert record["remarks"] == []  # nothing in the stand-in's traces communicates
     # Ranks of a benchmark that hang are ended even if nobody said when.
     assert json.loads((in_folder / "r" / "ranks.json").read_text())["timeout_s"] == 600
 
