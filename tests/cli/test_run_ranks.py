@@ -135,8 +135,10 @@ def benchmark(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         launch, "benchmark_argv", lambda *what: [sys.executable, str(script), *real(*what)[5:]]
     )
 
-    def start(*options: str, error: str = "", code: int = 0, slowdown: float = 1.0) -> int:
-        text = json.dumps(result())
+    def start(
+        *options: str, error: str = "", code: int = 0, slowdown: float = 1.0, valid: bool = True
+    ) -> int:
+        text = json.dumps(result() | {"valid": valid, "notes": ["rank 1: the SM clock drifted"]})
         script.write_text(BENCHMARK.format(result=text, error=error, code=code, slowdown=slowdown))
         srun = str(in_folder / "bin" / "srun")
         return main(["run", "--launcher", srun, "--out", "r", "streams", *options])
@@ -172,6 +174,15 @@ def test_a_benchmark_that_the_profiler_slows_on_its_ranks(
     assert "perturbed: streamed took 50% longer" in capfd.readouterr().err
     record = json.loads((in_folder / "r" / "run.json").read_text())
     assert record["perturbed"] == {"streamed": 0.5}
+
+
+def test_void_times_of_ranks_end_the_run(
+    in_folder: Path, benchmark: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert benchmark("--nsys", "--ranks=2", valid=False) == 5
+    said = "the times of streams are void and must not be used: rank 1: the SM clock drifted."
+    assert said in capfd.readouterr().err
+    assert json.loads((in_folder / "r" / "run.json").read_text())["exit_code"] == 5
 
 
 def test_the_times_of_ranks_alone_are_those_of_the_first(
