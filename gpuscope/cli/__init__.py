@@ -52,6 +52,9 @@ start here:
   gpuscope run --nsys -- ./a.out     the same for your program
   gpuscope analyze report.nsys-rep   figures and verdicts of a trace you have
 
+TRACE is a .sqlite export, a .nsys-rep report, the folder of a run, with all its ranks, or one of
+the latest runs in the folder `runs`: last, last~1
+
 exit codes: 0 done, 1 failed, 2 usage, 3 tool or GPU missing, 4 expectation not met,
 5 cannot judge, 130 interrupted
 """
