@@ -390,7 +390,9 @@ def render_judgement(judgement: Judgement, console: Console) -> None:
             found = row.reason if row.found is None else str(row.found)
             cells = (f"{row.op_class} {row.counted}", wanted, found, "", "")
         elif isinstance(row, JudgedHidden):
-            bound = f"≥ {format_ratio(row.least)}" if row.least else f"≤ {format_ratio(row.most)}"
+            bound = f"≤ {format_ratio(row.most)}" if row.most < 1 else "not judged"
+            if row.least:
+                bound = f"≥ {format_ratio(row.least)}"
             found = row.reason if row.found is None else format_ratio(row.found)
             cells = ("transfers hidden", bound, found, "", "")
         elif isinstance(row, JudgedPingPong):

@@ -429,11 +429,12 @@ def _expected(
     """Return what the trace must show, on every rank: verdicts of pairs, or what is hidden."""
     if not observable:
         return tuple(Expected(pass_name, a, b, NOT_OBSERVABLE, None) for a, b in pairs)
+    if not pairs:
+        least = LEAST_HIDDEN if judged and overlapping else 0.0
+        most = MOST_HIDDEN if judged and not overlapping else 1.0
+        return (ExpectedHidden(pass_name, least, most),)
     if not judged:
         return tuple(Expected(pass_name, a, b, NOT_JUDGED, None) for a, b in pairs)
-    if not pairs:
-        least, most = (LEAST_HIDDEN, 1.0) if overlapping else (0.0, MOST_HIDDEN)
-        return (ExpectedHidden(pass_name, least, most),)
     verdict = "overlapped" if overlapping else "serialized"
     return tuple(Expected(pass_name, a, b, verdict, 1.0) for a, b in pairs)
 

@@ -101,7 +101,8 @@ class ExpectedCount:
 class ExpectedHidden:
     """What share (0 to 1) of the transfers of a range must lie under kernels that compute.
 
-    Halos are short beside a step, so that no class of copies alone need be material.
+    Halos are short beside a step, so that no class of copies alone need be material. Where all
+    from 0 to 1 is allowed, it is not judged.
     """
 
     range: str

@@ -207,7 +207,7 @@ def test_copies_through_the_host_must_be_hidden_or_must_not() -> None:
         for judged, overlapping in ((True, True), (True, False), (False, True))
         for row in jacobi_ranks._expected("steps", (), overlapping, judged=judged, observable=True)
         if isinstance(row, ExpectedHidden)
-    ] == [(0.8, 1.0), (0.0, 0.1)]
+    ] == [(0.8, 1.0), (0.0, 0.1), (0.0, 1.0)]
 
 
 # Sizes, and the whole of a measurement, on a session whose times are given.
@@ -309,7 +309,7 @@ def test_an_interior_too_short_to_hide_the_exchange_is_not_judged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = measured(monkeypatch, "--rows", "30", "--columns", "12", "--steps", "4", inner_ns=2_000)
-    assert found["expected"] == ()
+    assert found["expected"] == (ExpectedHidden("overlapped", 0.0, 1.0),)
     assert "lasts longer than the interior" in found["notes"][0]
 
 

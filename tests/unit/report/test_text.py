@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from gpuscope import api
-from gpuscope.model.result import Analysis
+from gpuscope.model.result import Analysis, JudgedHidden, Judgement
 from gpuscope.report.table import to_csv, to_markdown
-from gpuscope.report.text import render_analysis
+from gpuscope.report.text import render_analysis, render_judgement
 from tests.make_trace import make_trace
 
 MS = 1_000_000
@@ -114,3 +114,19 @@ def test_more_ranges_than_a_screen_takes_are_counted() -> None:
     printed = lines(api.analyze_trace(make_trace(devices=2, p2p=p2p, ranges=ranges)))
     assert sum(line.startswith("links 0>1 ∩ 1>0 in r") for line in printed) == 5
     assert "links in 2 more ranges: --json lists them" in printed
+
+
+def test_what_must_be_hidden_is_a_bound_that_is_met_missed_or_not_judged() -> None:
+    rows = [
+        JudgedHidden("overlapped", 0.8, 1.0, 0.99, "", True),
+        JudgedHidden("serialized", 0.0, 0.1, 0.5, "", False),
+        JudgedHidden("short", 0.0, 1.0, 0.5, "", True),
+        JudgedHidden("gone", 0.8, 1.0, None, "no such range", None),
+    ]
+    out = io.StringIO()
+    render_judgement(Judgement(tuple(rows)), Console(file=out, width=120))
+    lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
+    assert "overlapped transfers hidden ≥ 80.0 % 99.0 % met" in lines
+    assert "serialized transfers hidden ≤ 10.0 % 50.0 % NOT MET" in lines
+    assert "short transfers hidden not judged 50.0 % met" in lines
+    assert "gone transfers hidden ≥ 80.0 % no such range cannot judge" in lines
