@@ -519,7 +519,10 @@ def _judge_verdicts(
 
 
 def _judge_peak(row: Mapping[str, Any], analyses: Analyses) -> JudgedPeak:
-    """Hold how many operations of a class must run at once against how many did."""
+    """Hold how many operations of a class must run at once against how many did.
+
+    Where none has to run, a range without any is as it must be.
+    """
     scopes = _scopes(row["range"], analyses)
     least, most = row["least"], row["most"]
     peaks = [
@@ -528,6 +531,8 @@ def _judge_peak(row: Mapping[str, Any], analyses: Analyses) -> JudgedPeak:
         if (concurrency := scope.concurrency.classes.get(row["op_class"])) is not None
     ]
     subject = (row["range"], row["op_class"], least, most)
+    if not peaks and scopes and not least:
+        return JudgedPeak(*subject, 0, "none ran", True)
     if not peaks:
         return JudgedPeak(*subject, None, _absent("class", scopes), None)
     peak = min(peaks, key=lambda peak: least <= peak <= most)

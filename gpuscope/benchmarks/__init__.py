@@ -27,9 +27,11 @@ from gpuscope.benchmarks.jacobi_mpi_overlap import BENCHMARK as _JACOBI_MPI_OVER
 from gpuscope.benchmarks.jacobi_nccl import BENCHMARK as _JACOBI_NCCL
 from gpuscope.benchmarks.jacobi_nccl_overlap import BENCHMARK as _JACOBI_NCCL_OVERLAP
 from gpuscope.benchmarks.jacobi_nvshmem import BENCHMARK as _JACOBI_NVSHMEM
+from gpuscope.benchmarks.mpi_pingpong import BENCHMARK as _MPI_PINGPONG
 from gpuscope.benchmarks.multicopy import BENCHMARK as _MULTICOPY
 from gpuscope.benchmarks.nccl import BENCHMARK as _NCCL
 from gpuscope.benchmarks.nccl_group import BENCHMARK as _NCCL_GROUP
+from gpuscope.benchmarks.norm import BENCHMARK as _NORM
 from gpuscope.benchmarks.nvshmem import BENCHMARK as _NVSHMEM
 from gpuscope.benchmarks.p2p_bandwidth import BENCHMARK as _P2P_BANDWIDTH
 from gpuscope.benchmarks.p2p_latency import BENCHMARK as _P2P_LATENCY
@@ -47,6 +49,8 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     _JACOBI,
     _P2P_LATENCY,
     _P2P_BANDWIDTH,
+    _MPI_PINGPONG,
+    _NORM,
     _NCCL,
     _NCCL_GROUP,
     _NVSHMEM,

@@ -6,6 +6,7 @@ MPI or NVSHMEM, and import their libraries only when used. Benchmarks import fro
 Jacobi ones share is in ``decomposition``, ``halo`` and ``stencil``, and imported from there.
 """
 
+from gpuscope.benchmarks._harness import device_mpi
 from gpuscope.benchmarks._harness.chunks import (
     Chunks,
     FmaKernel,
@@ -131,8 +132,10 @@ __all__ = [
     "chosen_bytes",
     "chosen_options",
     "copy_rate_bytes_per_s",
+    "device_mpi",
     "enable_peer_access",
     "event_for",
+    "fit_chunk",
     "fit_messages",
     "format_size",
     "host_array",
