@@ -111,7 +111,7 @@ class OnHost(Session):
             one.issue()
         if corrupt is not None:
             corrupt[-1:] += 1
-        self._check(check)
+        self.check(check)
         times = {one.name: Statistics.of([1_000_000]) for one in passes}
         return Measured(times, times, 0, None)  # type: ignore[arg-type]
 
