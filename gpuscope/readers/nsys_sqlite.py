@@ -772,10 +772,12 @@ class _Assembly:
         ended = raw["end"] >= 0
         self.database.count_damage("MPI calls", "never ended", int((~ended).sum()))
         raw = {name: column[ended] for name, column in raw.items()}
-        # A Waitall is recorded once a request: keep one of the rows that are alike.
-        keys = np.stack([raw["start"], raw["end"], raw["globalTid"], raw["textId"]])
-        _, first = np.unique(keys, axis=1, return_index=True)
-        raw = {name: column[np.sort(first)] for name, column in raw.items()}
+        # A Waitall is recorded once a request, a Sendrecv of two peers once a peer (the first of no
+        # length): of the rows of one call keep the longest.
+        keys = np.stack([raw["start"], raw["globalTid"], raw["textId"]])
+        order = np.argsort(-raw["end"], kind="stable")
+        _, longest = np.unique(keys[:, order], axis=1, return_index=True)
+        raw = {name: column[np.sort(order[longest])] for name, column in raw.items()}
         process, thread = self._thread_of(raw["globalTid"])
         return _sorted(
             MpiCalls(

@@ -28,16 +28,16 @@ RANGES = [
 ]
 """Name, domain, kind, and which thread began it, in the order of their start."""
 CALLS = [
-    ("MPI_Init_thread", -1, False),
-    ("MPI_Sendrecv", 8000, True),
-    ("MPI_Irecv", 4000, True),
-    ("MPI_Isend", 4000, True),
-    ("MPI_Waitall", -1, False),
-    ("MPI_Allreduce", 1600, False),
-    ("MPI_Barrier", -1, False),
-    ("MPI_Finalize", -1, False),
+    ("MPI_Init_thread", -1, 0),
+    ("MPI_Sendrecv", 8000, -1),
+    ("MPI_Irecv", 4000, -1),
+    ("MPI_Isend", 4000, 1),
+    ("MPI_Waitall", -1, 0),
+    ("MPI_Allreduce", 800, 0),
+    ("MPI_Barrier", -1, 0),
+    ("MPI_Finalize", -1, 0),
 ]
-"""Name, bytes, and whether it has a peer, in the order of their start."""
+"""Name, bytes (of a collective: a rank), which neighbour is the peer (0: none); as they start."""
 INSIDE = {
     "exchange": ["MPI_Sendrecv"],
     "halo": ["MPI_Irecv", "MPI_Isend", "MPI_Waitall"],
@@ -46,11 +46,11 @@ INSIDE = {
 """The MPI calls between start and end of a range."""
 
 
-def check(trace: Trace, rank: int, *, has_sizes: bool) -> None:
-    """Hold a trace of a rank of two against what the program did."""
+def check(trace: Trace, rank: int, *, has_sizes: bool, size: int = 2) -> None:
+    """Hold a trace of a rank of `size` against what the program did."""
     assert [process.rank for process in trace.processes] == [rank]
     assert [thread.name for thread in trace.threads][:1] == [f"MPI Rank {rank}"]
-    assert trace.environment["OMPI_COMM_WORLD_SIZE"] == "2"
+    assert trace.environment["OMPI_COMM_WORLD_SIZE"] == str(size)
     assert trace.start_utc_ns is not None
     assert trace.operations is None
     assert not trace.damaged
@@ -64,11 +64,16 @@ def check(trace: Trace, rank: int, *, has_sizes: bool) -> None:
     ] == RANGES
     calls = (trace.mpi.name, trace.mpi.size_bytes, trace.mpi.peer, trace.mpi.thread)
     assert [
-        (text(name), size, peer, thread)
-        for name, size, peer, thread in zip(*(c.tolist() for c in calls), strict=True)
+        (text(name), count, peer, thread)
+        for name, count, peer, thread in zip(*(c.tolist() for c in calls), strict=True)
     ] == [
-        (name, size if has_sizes else -1, 1 - rank if has_peer and has_sizes else -1, 0)
-        for name, size, has_peer in CALLS
+        (
+            name,
+            (size * count if name == "MPI_Allreduce" else count) if has_sizes else -1,
+            (rank + side) % size if side and has_sizes else -1,
+            0,
+        )
+        for name, count, side in CALLS
     ]
     spans = {
         text(name): (start, end)

@@ -64,15 +64,16 @@ def gpuscope(
 START = ("--trace=nvtx,mpi", "--launcher-args=--oversubscribe", "--out=r")
 
 
+@pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.usefixtures("nsys")
-def test_ranks_are_started_recorded_and_gathered(tmp_path: Path) -> None:
-    done = gpuscope(tmp_path, "--ranks=2", *START, "--", sys.executable, str(RANKS))
+def test_ranks_are_started_recorded_and_gathered(size: int, tmp_path: Path) -> None:
+    done = gpuscope(tmp_path, f"--ranks={size}", *START, "--", sys.executable, str(RANKS))
 
     assert done.returncode == 5, done.stderr  # nothing ran on a GPU
     assert "no rank did anything on a GPU" in done.stderr
-    traces = [api.open_trace(tmp_path / "r" / f"rank{rank}") for rank in (0, 1)]
+    traces = [api.open_trace(tmp_path / "r" / f"rank{rank}") for rank in range(size)]
     for rank, trace in enumerate(traces):
-        check(trace, rank, has_sizes=nsight.find().version >= (2023,))
+        check(trace, rank, has_sizes=nsight.find().version >= (2023,), size=size)
     # On one clock, the ranks are in the same barrier at the same time.
     inside = []
     for trace in traces:
@@ -82,8 +83,7 @@ def test_ranks_are_started_recorded_and_gathered(tmp_path: Path) -> None:
         row = names.index("MPI_Barrier")
         zero = trace.start_utc_ns
         inside.append((zero + int(trace.mpi.start_ns[row]), zero + int(trace.mpi.end_ns[row])))
-    (begun, ended), (other_begun, other_ended) = inside
-    assert max(begun, other_begun) < min(ended, other_ended) + 1_000_000
+    assert max(begun for begun, _ in inside) < min(ended for _, ended in inside) + 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -229,6 +229,21 @@ def test_the_ranks_of_an_mpi_run_of_the_users(tmp_path: Path) -> None:
             rank,
             has_sizes=(nsight.find().version >= (2023,)),
         )
+
+
+@pytest.mark.usefixtures("nsys")
+def test_a_rank_that_fails_in_an_mpi_run_of_the_users(tmp_path: Path) -> None:
+    program = tmp_path / "failing.py"
+    program.write_text(FAILING)
+    mpirun = ("mpirun", "--oversubscribe", "-n", "2")
+    command = ("--", sys.executable, str(program), "exit")
+    done = gpuscope(tmp_path, "--trace=nvtx,mpi", "--out=r", *command, before=mpirun)
+
+    assert done.returncode == 1, done.stderr
+    assert "rank 1 of python" in done.stderr
+    assert "exit code 3, and the other ranks were ended" in done.stderr
+    assert not still_running(program)
+    assert all((tmp_path / "r" / f"rank{rank}" / "trace.sqlite").is_file() for rank in (0, 1))
 
 
 def still_running(program: Path) -> list[str]:
