@@ -143,6 +143,28 @@ def test_a_rank_that_fails_does_not_wait_for_the_others(tmp_path: Path) -> None:
     assert done.returncode == 7
 
 
+@pytest.mark.mpi
+def test_an_mpi_started_for_processes_of_one_thread_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clocks are sampled by a second thread."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from gpuscope.benchmarks._harness.ranks import leave, open_ranks\n"
+        "from gpuscope.errors import GpuscopeError\n"
+        "try:\n"
+        "    with open_ranks('norm'):\n"
+        "        pass\n"
+        "except GpuscopeError as error:\n"
+        "    print(error, flush=True)\n"
+        "    leave(error.exit_code)\n"
+    )
+    monkeypatch.setenv("MPI4PY_RC_THREAD_LEVEL", "single")
+    done = _mpirun(2, [str(program)])
+    assert "this MPI was started for processes of one thread: unset" in done.stdout
+    assert done.returncode == 1
+
+
 def _mpirun(size: int, arguments: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["mpirun", "--oversubscribe", "-n", str(size), sys.executable, *arguments],
