@@ -67,7 +67,8 @@ START = ("--trace=nvtx,mpi", "--launcher-args=--oversubscribe", "--out=r")
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.usefixtures("nsys")
 def test_ranks_are_started_recorded_and_gathered(size: int, tmp_path: Path) -> None:
-    done = gpuscope(tmp_path, f"--ranks={size}", *START, "--", sys.executable, str(RANKS))
+    hosts = ["--hosts=localhost:2"] if size == 2 else []
+    done = gpuscope(tmp_path, f"--ranks={size}", *hosts, *START, "--", sys.executable, str(RANKS))
 
     assert done.returncode == 5, done.stderr  # nothing ran on a GPU
     assert "no rank did anything on a GPU" in done.stderr
