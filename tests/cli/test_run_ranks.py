@@ -163,6 +163,10 @@ def test_a_benchmark_on_every_rank(
     assert record["untraced"]["passes"]["streamed"]["median_ns"] == 10_000_000
     assert record["perturbed"] == {}
     assert record["remarks"] == []  # nothing in the stand-in's traces communicates
+    # What the schedule allows is what each rank is held against.
+    for analysis in json.loads((in_folder / "r" / "analysis.json").read_text()):
+        (scope,) = (each["scope"] for each in analysis["ranges"] if each["name"] == "streamed")
+        assert {pair["ratio_limit"] for pair in scope["pairs"]} == {0.75}
     # Ranks of a benchmark that hang are ended even if nobody said when.
     assert json.loads((in_folder / "r" / "ranks.json").read_text())["timeout_s"] == 600
 

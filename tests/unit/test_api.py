@@ -90,6 +90,10 @@ def test_a_peak_of_operations_at_once() -> None:
         judgement = api.judge(absent, analyses)
         assert (judgement.met, judgement.cannot_judge) == (False, True)
         assert judgement.rows[0].reason.startswith("the trace has no such")
+    # Where none must run, a range without any is as it must be; without the range nothing is known.
+    assert api.judge(peak("serial", 0, 0, "p2p"), analyses).met
+    assert api.judge(peak("nowhere", 0, 0, "p2p"), analyses).cannot_judge
+    assert not api.judge(peak("serial", 0, 0), analyses).met
 
 
 def links(verdict: str, least_rho: float | None = None, **changes: Any) -> dict[str, Any]:
