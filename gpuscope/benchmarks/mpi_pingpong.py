@@ -57,7 +57,7 @@ PATHS = (STAGED, PIPELINED, DEVICE)
 _MAX_SIZE = 4 * MIB
 _STEP = 4
 _CHUNKS = 4
-"""More are no faster: each costs a launch and a wait on either side."""
+"""Each costs a launch and a wait on either side."""
 _MIN_PIPELINED_BYTES = 256 << 10
 """Below, a chunk is copied faster than the copy is launched."""
 _MAX_ROUNDS = 50
