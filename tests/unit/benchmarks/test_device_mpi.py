@@ -98,7 +98,8 @@ def test_a_rank_can_probe_too(tmp_path: Path) -> None:
         "from gpuscope.benchmarks._harness import device_mpi\n"
         "world = MPI.COMM_WORLD\n"
         "answer = device_mpi.probe('Sendrecv') if world.Get_rank() == 0 else None\n"
-        "print(world.bcast(answer, 0).works if world.Get_rank() else '', end='', flush=True)\n"
+        "answer = world.bcast(answer, 0)\n"
+        "print(answer.works if world.Get_rank() else '', end='', flush=True)\n"
     )
     done = subprocess.run(
         ["mpirun", "--oversubscribe", "-n", "2", sys.executable, str(program)],
