@@ -1,9 +1,10 @@
 """What every benchmark shares.
 
 ``pipeline``, ``sizing`` and ``stats`` are arithmetic and run anywhere; ``gpu``, ``ranks``,
-``pairs``, ``data``, ``machine``, ``links``, ``chunks``, ``memory`` and ``symmetric`` touch the GPU,
-MPI or NVSHMEM, and import their libraries only when used. Benchmarks import from here; what the
-Jacobi ones share is in ``decomposition``, ``halo`` and ``stencil``, and imported from there.
+``pairs``, ``device_mpi``, ``data``, ``machine``, ``links``, ``chunks``, ``memory`` and
+``symmetric`` touch the GPU, MPI or NVSHMEM, and import their libraries only when used. Benchmarks
+import from here; what the Jacobi ones share is in ``decomposition``, ``halo`` and ``stencil``, and
+imported from there.
 """
 
 from gpuscope.benchmarks._harness import device_mpi
