@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import plain
 from gpuscope.model.result import Finding, PairFigures, Part, RangeResult, Scope
 from gpuscope.model.trace import RECORDERS, shown_title
+from gpuscope.report.ranks import WORST_FIRST
 from gpuscope.report.rows import abstentions
 from gpuscope.units import NS_PER_MS, NS_PER_US, format_ns, format_ratio
 
@@ -167,10 +169,17 @@ def nothing_ran() -> Any:
 
 
 def cards(session: Session) -> list[Any]:
-    """Return a card for each of the best ranges, or for the devices when there is none."""
-    made = []
-    for number, carded in enumerate(session.carded):
-        made += [_range_card(session, number, entry) for entry in carded]
+    """Return a card for each of the best ranges, or for the devices when there is none.
+
+    The ranks of a run have one card a range together: a pair is what it is on the worst rank.
+    """
+    every = [(number, entry) for number, carded in enumerate(session.carded) for entry in carded]
+    if session.of_ranks:
+        names = dict.fromkeys(entry.name for _, entry in every)
+        same = [[each for each in every if each[1].name == name] for name in names]
+        made = [_range_card(session, *_jointly(session, entries)) for entries in same]
+    else:
+        made = [_range_card(session, number, entry) for number, entry in every]
     if made:
         return made
     fit = session.fit()
@@ -185,11 +194,43 @@ def cards(session: Session) -> list[Any]:
     ]
 
 
+def _jointly(
+    session: Session, entries: Sequence[tuple[int, RangeResult]]
+) -> tuple[int, RangeResult]:
+    """Return the worst of a range's results, its pairs and links each those of the worst rank.
+
+    Parameters
+    ----------
+    entries
+        The trace of each result, and the result.
+    """
+    worst: dict[tuple[str, str], tuple[Any, int, RangeResult]] = {}
+    figures: dict[str, dict[tuple[str, str], Any]] = {"pairs": {}, "links": {}}
+    for number, entry in entries:
+        for kind, pairs in (("pairs", entry.scope.pairs), ("links", entry.link_pairs)):
+            for pair in pairs:
+                # What is too small to matter on a rank says nothing of those where it does.
+                small = pair.verdict == "immaterial"
+                order = small, WORST_FIRST.index(pair.verdict), pair.overlap_ratio or 0.0
+                known = worst.get((pair.a, pair.b))
+                if known is None or order < known[0]:
+                    worst[pair.a, pair.b] = order, number, entry
+                    where = f"{session.timeline.names[number]}: {pair.reason}"
+                    figures[kind][pair.a, pair.b] = dataclasses.replace(pair, reason=where)
+    least = min(worst.values(), key=lambda each: each[0])
+    _, number, entry = least
+    scope = dataclasses.replace(entry.scope, pairs=tuple(figures["pairs"].values()))
+    links = tuple(figures["links"].values())
+    return number, dataclasses.replace(entry, scope=scope, link_pairs=links)
+
+
 def _range_card(session: Session, number: int, entry: RangeResult) -> Any:
     times = f"{entry.instances:,} instances" if entry.instances > 1 else "1 instance"
     device = session.device_of(number, entry)
     label = session.timeline.device_label(number, device)
     where = f"{label} · {times}" if len(session.devices) > 1 else times
+    if session.of_ranks:
+        where = f"worst of {len(session.traces)} ranks: {session.timeline.names[number]}"
     links = [_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in entry.link_pairs]
     at = session.range_number(number, entry.name)
     shown = session.ranges_shown[at]

@@ -12,7 +12,7 @@ from gpuscope.figures.compare import Alignment
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import Timeline
 from gpuscope.model.result import Analysis, DeviceResult, Finding, RangeResult, Scope
-from gpuscope.model.trace import Trace
+from gpuscope.model.trace import Trace, ranks_of
 from gpuscope.progress import Progress, silent
 from gpuscope.report.cards import order_ranges
 
@@ -97,6 +97,8 @@ class Session:
             traces, options, progress=progress
         ).traces
         self.timeline = Timeline(traces, progress, alignment)
+        self.of_ranks = alignment is None and bool(ranks_of(traces))
+        """Whether the traces are those of the ranks of one run."""
         self._device = [
             {
                 (trace.processes[device.process].pid, device.number): index

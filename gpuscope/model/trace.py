@@ -205,12 +205,18 @@ def shown_name(path: Path) -> str:
     return path.parent.name if in_run else path.name
 
 
-def shown_names(traces: Sequence[Trace]) -> list[str]:
-    """Return what tells traces from each other: their MPI ranks, else their names."""
+def ranks_of(traces: Sequence[Trace]) -> list[int]:
+    """Return the MPI rank of each of several traces, none where these do not tell them apart."""
     ranks = [{process.rank for process in trace.processes} for trace in traces]
     known = [rank for each in ranks if len(each) == 1 for rank in each if rank is not None]
-    if len(traces) > 1 and len(set(known)) == len(traces):
-        return [f"rank {rank}" for rank in known]
+    return known if len(traces) > 1 and len(set(known)) == len(traces) else []
+
+
+def shown_names(traces: Sequence[Trace]) -> list[str]:
+    """Return what tells traces from each other: their MPI ranks, else their names."""
+    ranks = ranks_of(traces)
+    if ranks:
+        return [f"rank {rank}" for rank in ranks]
     return [shown_name(Path(trace.path)) for trace in traces]
 
 

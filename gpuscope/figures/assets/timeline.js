@@ -221,7 +221,7 @@
   }
 
   // An expression is searched for in a worker, which is ended where it would take for ever.
-  const PATIENCE_MS = 1000;
+  const PATIENCE_MS = 2000;
   const FINDER = "onmessage = ({ data: [text, names] }) => { const wanted = new RegExp(text, 'i'); postMessage(names.map((name) => wanted.test(name))); };";
   function findIn(text, names) {
     if (!pattern(text)) return Promise.reject(new Error("This is no regular expression."));

@@ -395,3 +395,24 @@ def test_what_cannot_be_judged_does_not_crowd_a_card() -> None:
     assert "? inconclusive" not in text
     assert "5 pairs cannot be judged" in text
     assert "under the 20 µs that a verdict takes" in text  # where one points at it
+
+
+def test_the_ranks_of_a_run_have_one_card_a_range_with_the_worst_of_each_pair() -> None:
+    def rank(number: int, copied_ns: int) -> Trace:
+        trace = make_trace(
+            kernels=[(0, 10 * MS + 1, "s7")],
+            h2d=[(copied_ns + 3, copied_ns + 10 * MS + 8, "s8", {"bytes": 1_000_000})],
+            ranges=[("step", 0, 30 * MS)],
+        )
+        processes = tuple(replace(each, rank=number) for each in trace.processes)
+        return replace(trace, processes=processes)
+
+    hidden, bare = 0, 12 * MS
+    session = Session([rank(0, hidden), rank(1, bare), rank(2, hidden)])
+    (card,) = layout.cards(session)
+    assert "worst of 3 ranks: rank 1" in str(card)
+    assert "✕ serialized" in str(card)
+    assert "rank 1: no" in str(card)
+    assert card.to_plotly_json()["props"]["data-device"] == "1"
+    (card,) = layout.cards(Session([rank(0, hidden), rank(1, hidden)]))
+    assert "✓ overlapped" in str(card)
