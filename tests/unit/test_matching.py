@@ -275,6 +275,28 @@ def test_a_group_over_two_communicators_is_matched_by_order() -> None:
     assert told(zero) == [(50, 1, 50)]
 
 
+def test_two_gpus_of_one_process_in_a_group() -> None:
+    """One thread calls for both GPUs: which of the calls a kernel is for, nobody says."""
+    calls = [
+        ("ncclGroupStart", 0, 1, {}),
+        ("ncclSend", 2, 3, {"peer": 1, "bytes": 8, "communicator": WORLD}),
+        ("ncclRecv", 4, 5, {"peer": 0, "bytes": 8, "communicator": WORLD}),
+        ("ncclGroupEnd", 6, 9, {}),
+    ]
+    trace = make_trace(
+        comm=[
+            (100, 200, "s1", {"name": "SendRecv", "launch": 7}),
+            (160, 200, "s1", {"name": "SendRecv", "launch": 8, "device": 1}),
+        ],
+        ranges=calls,
+        devices=2,
+    )
+    (exchange,) = exchanges([trace])
+    assert told(exchange) == [(40, 1, 60), (40, 1, 60)]
+    assert exchange is not None
+    assert exchange.ranks == ("GPU 0 of process 100", "GPU 1 of process 100")
+
+
 def test_clocks_are_brought_together_over_ranks_in_between() -> None:
     """The first and the third rank share no communicator."""
     traces = [
