@@ -53,6 +53,8 @@ MAX_RANGE_ROWS = 4
 """Rows that ranges of one depth spread over where they overlap; more share these."""
 MAX_RANGE_LANES = 8
 """Rows of NVTX ranges of one device."""
+OPEN_DEVICES = 4
+"""Devices are unfolded at first when there are so few in all traces; of more one sees the bands."""
 OPEN_THREADS = 2
 """Threads are unfolded at first when there are so few."""
 NO_STREAM = "no stream"
@@ -208,6 +210,8 @@ class Timeline:
         own = alignment is None  # the traces of different runs are called as they are named
         self.names = shown_names(traces) if own else [trace.path for trace in traces]
         """What tells the traces from each other."""
+        used = sum(int((np.bincount(p.operations.device) > 0).sum()) for p in self.placed)
+        self._unfolded = used <= OPEN_DEVICES
         self.rows: list[Row] = []
         self.sets: list[tuple[str, ...]] = []
         """The sets of classes that ran together, painted with numbers from len(PAINTS) on."""
@@ -312,7 +316,8 @@ class Timeline:
             if device * len(CLASSES) + code in by_engine
         }
         note = plain(facts.name, 40) if facts.name else ""
-        head = self._add(Row(f"GPU {facts.number}", "device", level, number, device, note))
+        label, unfolded = f"GPU {facts.number}", self._unfolded
+        head = self._add(Row(label, "device", level, number, device, note, unfolded=unfolded))
         self.row_of_device[number][device] = head
         idle = self._band(number, device, head, engines)
         self._add(Row("idle: why", "idle", level + 1, number, device), idle)

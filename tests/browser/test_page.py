@@ -345,6 +345,32 @@ def test_rows_are_filtered_folded_and_moved(streams: Page) -> None:
     streams.until(lambda: "rows=stream" in streams.chrome.current_url)
 
 
+def test_what_is_picked_is_uncovered(streams: Page) -> None:
+    def labels() -> list[str]:
+        found: list[str] = streams.script(
+            "return [...document.querySelectorAll('.tl-name')].map((e) => e.textContent)"
+        )
+        return found
+
+    streams.script("document.querySelector('.tl-label.device').click()")
+    assert "stream 14" not in labels()
+    streams.script("document.querySelector('.finding .example').click()")
+    streams.until(lambda: streams.script("return window.gpuscope.page.state().picked"))
+    assert "stream 14" in labels()
+    streams.chrome.set_window_size(1440, 500)
+    streams.script("window.gpuscope.page.pick(null)")
+    streams.script("document.querySelector('.tl-scroll').scrollTop = 1000")
+    streams.script("document.querySelector('.finding .example').click()")
+    streams.until(
+        lambda: streams.script(
+            "const p = window.gpuscope.page, box = document.querySelector('.tl-canvas');"
+            "const at = p.state().picked && p.place(p.state().picked);"
+            "const { top, bottom } = box.getBoundingClientRect();"
+            "return at && at.y > top && at.y < bottom"
+        )
+    )
+
+
 def test_a_piece_of_the_band_is_selected_and_measured(streams: Page) -> None:
     streams.open("?from=38000000&to=44000000")
     streams.click("device", 2)

@@ -846,9 +846,19 @@
       show((mark.start + mark.end - size) / 2, (mark.start + mark.end + size) / 2);
     }
 
+    // Unfold what a row lies in, and scroll it into sight.
+    function uncover(number) {
+      let folded = false;
+      for (let above = parentOf(number); above >= 0; above = parentOf(above)) folded = state.folded.delete(above) || folded;
+      if (folded) arrange();
+      const row = shown.find((each) => each.number === number), high = scroller.clientHeight;
+      if (row && (row.y < scroller.scrollTop || row.y + row.height > scroller.scrollTop + high)) scroller.scrollTop = row.y - high / 3;
+    }
+
     function pick(mark) {
       state.picked = mark;
       arrows = [];
+      if (mark) uncover(mark.row);
       draw();
       changed();
       if (mark) said.textContent = `${mark.name}, ${formatNs(mark.end - mark.start)}`;

@@ -24,7 +24,7 @@ from gpuscope.figures.listing import (
 )
 from gpuscope.figures.names import PatternError
 from gpuscope.figures.overlap import Together
-from gpuscope.figures.timeline import MOST_MARKS, Timeline, plain, spread
+from gpuscope.figures.timeline import MOST_MARKS, OPEN_DEVICES, Timeline, plain, spread
 from gpuscope.model.classes import CLASSES, HOST_CODES
 from gpuscope.model.trace import Process, Stream, Trace
 from tests.make_trace import make_trace
@@ -122,6 +122,16 @@ def test_peer_copies_of_each_direction_have_a_row() -> None:
     assert found == [0, 20]
     alone = Timeline([make_trace(p2p=[(0, 10, "s7", there)])])
     assert "      engine 0>1" not in tree(alone)
+
+
+def test_of_many_devices_the_bands_are_seen_first() -> None:
+    def unfolded(devices: int) -> set[bool]:
+        rows = [(0, 10, "s7", {"device": device}) for device in range(devices)]
+        timeline = Timeline([make_trace(kernels=rows, devices=devices)])
+        return {row.unfolded for row in timeline.rows if row.kind == "device"}
+
+    assert unfolded(OPEN_DEVICES) == {True}
+    assert unfolded(OPEN_DEVICES + 1) == {False}
 
 
 def test_gates_have_no_row() -> None:
