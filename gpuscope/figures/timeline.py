@@ -203,10 +203,11 @@ class Timeline:
         alignment: Alignment | None = None,
     ) -> None:
         self.alignment = one_clock(traces) if alignment is None else alignment
-        self.placed = [
-            _place(trace, shift)
-            for trace, shift in zip(traces, self.alignment.shifts_ns, strict=True)
-        ]
+        steps = 2 * len(traces)
+        self.placed: list[Placed] = []
+        for trace, shift in zip(traces, self.alignment.shifts_ns, strict=True):
+            progress("laying out", len(self.placed), steps)
+            self.placed.append(_place(trace, shift))
         own = alignment is None  # the traces of different runs are called as they are named
         self.names = shown_names(traces) if own else [trace.path for trace in traces]
         """What tells the traces from each other."""
@@ -221,7 +222,7 @@ class Timeline:
         self.row_of_thread: list[dict[int, int]] = []
         self.row_of_device: list[dict[int, int]] = []
         for number in range(len(self.placed)):
-            progress("laying out", number, len(self.placed))
+            progress("laying out", len(self.placed) + number, steps)
             self._lay_out(number)
         ends = [p.trace.origin_ns + p.shift_ns + p.trace.duration_ns for p in self.placed]
         self.end_ns = max([1, *ends])

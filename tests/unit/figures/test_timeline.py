@@ -396,3 +396,10 @@ def test_names_are_one_printable_line(name: str) -> None:
     assert "\\n" not in text
     assert len(text) < 1_500
     assert plain("gemm<float>") == "gemm<float>"
+
+
+def test_laying_out_says_how_far_it_is() -> None:
+    told: list[tuple[str, int, int]] = []
+    traces = [make_trace(kernels=[(0, 10, "s7")])] * 2
+    Timeline(traces, lambda what, done, total: told.append((what, done, total)))
+    assert told == [("laying out", done, 4) for done in range(4)]
