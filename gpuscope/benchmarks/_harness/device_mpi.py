@@ -160,6 +160,8 @@ def main(operation: str) -> None:
 
 def _exchange(operation: str, world: Any) -> str | None:
     """Do `operation` with device buffers of all sizes; return what went wrong."""
+    if world.Get_size() != RANKS:
+        return "its processes do not find each other: the mpirun on the PATH is another MPI's"
     cp = import_cupy()
     rank, other = world.Get_rank(), 1 - world.Get_rank()
     cp.cuda.Device(rank % cp.cuda.runtime.getDeviceCount()).use()

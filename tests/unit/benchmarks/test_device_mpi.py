@@ -111,6 +111,21 @@ def test_a_rank_can_probe_too(tmp_path: Path) -> None:
     assert done.stdout.split() == ["True"], done.stderr
 
 
+@pytest.mark.mpi
+def test_an_mpirun_of_another_mpi_is_told(tmp_path: Path) -> None:
+    """It starts two processes, each of which is alone in its own world."""
+    mpirun = tmp_path / "bin" / "mpirun"
+    mpirun.parent.mkdir()
+    mpirun.write_text('#!/bin/sh\nshift 2\n"$@"\n"$@"\n')
+    mpirun.chmod(0o755)
+    path = os.pathsep.join([str(mpirun.parent), os.environ["PATH"]])
+    answer = device_mpi.probe(
+        device_mpi.SENDRECV, environment={**environment(tmp_path, "works"), "PATH": path}
+    )
+    assert not answer.works
+    assert "the mpirun on the PATH is another MPI's" in answer.reason
+
+
 def test_without_an_mpirun_the_answer_is_no(tmp_path: Path) -> None:
     answer = device_mpi.probe(device_mpi.SENDRECV, environment={"PATH": str(tmp_path)})
     assert answer == device_mpi.Answer(False, "there is no mpirun on the PATH to try it with")
