@@ -353,3 +353,23 @@ def test_what_share_of_the_transfers_must_be_hidden(
     expected = [{"kind": "hidden", "range": "s", "least": least, "most": most}]
     (row,) = api.judge({"expected": expected}, analyses).rows
     assert (row.found, row.met) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"), [("overlap", 0.99, 1.0), ("blocking", 0.0, 0.01)]
+)
+def test_the_shipped_ranks_hide_all_of_their_transfers_or_none(
+    name: str, least: float, most: float
+) -> None:
+    """And the host is in MPI all the while, beside kernels in the one case and in the other not."""
+    paths = [samples.path(f"jacobi_mpi_{name}_r{rank}") for rank in (0, 1)]
+    analyses = api.analyze(paths)
+    expected = [{"kind": "hidden", "range": "overlapped", "least": least, "most": most}]
+    assert api.judge({"expected": expected}, analyses).met
+    for analysis in analyses.traces:
+        (entry,) = analysis.ranges_named("overlapped")
+        phases = entry.scope.phases
+        assert phases is not None
+        assert phases.pack_ns == 0
+        assert phases.mpi_ns > 4 * phases.transfer_ns
+        assert phases.mpi_hidden_ns == (phases.mpi_ns if name == "overlap" else 0)
