@@ -271,7 +271,7 @@ def main() -> None:
     parser.add_argument("what", choices=("answers", "overhead"))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--times", type=int, default=1)
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     if args.what == "overhead":
         overhead(args.names or ["none", "nsys", "cupti"])
     else:

@@ -126,6 +126,7 @@ def test_the_same_trace_gives_the_same_bytes(name: str) -> None:
         ("comm_after_compute", "comm_after_compute", "comm_after_compute", "repaired"),
         ("host_busy", "host_busy", "host_busy", "repaired"),
         ("launch_bound", "launch_bound", "launch_bound", "repaired"),
+        ("green_context", "green_context", "green_context", "repaired"),
         ("issue_order", "issue_order", "issue_order", "repaired"),
         ("slow_link", "slow_link", "slow_link", "repaired"),
         ("timing_events", "timing_events", "timing_events", "repaired"),
