@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from gpuscope.benchmarks._harness import CORRUPT, Benchmark, Result, Twin, open_ranks
 from gpuscope.benchmarks._harness.gpu import pinned_array
-from gpuscope.benchmarks._harness.halo import Halo, copy_to_device, copy_to_host
+from gpuscope.benchmarks._harness.halo import DEVICE, STAGED, Halo, copy_to_device, copy_to_host
 from gpuscope.benchmarks._harness.jacobi_ranks import (
     HIGH_PRIORITY,
-    OPTIONS,
+    MPI_OPTIONS,
     Variant,
-    add_arguments,
+    add_mpi_arguments,
+    choose_path,
     measure,
 )
 from gpuscope.benchmarks._harness.stencil import StencilKernels, Strips
@@ -44,18 +46,19 @@ class _Buffers:
         self.device = cp.empty(self.strips.points, "float32")
         self.host = pinned_array(cp, self.strips.points)
 
-    def on_host(self, sides: Any) -> dict[str, Any]:
-        """Return the part of the host's buffer that each side has."""
-        parts = self.strips.parts(self.host)
+    def parts(self, sides: Any, path: str) -> dict[str, Any]:
+        """Return the part of the buffer that each side has, of that which MPI sees."""
+        parts = self.strips.parts(self.device if path == DEVICE else self.host)
         return {side.name: part for side, part in zip(sides, parts, strict=True)}
 
 
 class _Blocks(Variant):
     """Edges, packing and copies on a stream of high priority, the interior on one of low."""
 
-    def __init__(self, *arguments: Any, twin: str | None) -> None:
+    def __init__(self, *arguments: Any, twin: str | None, path: str) -> None:
         super().__init__(*arguments)
         cp, sides = self.cp, self.block.sides
+        self.path = path
         self.edge = cp.cuda.Stream(non_blocking=True, priority=HIGH_PRIORITY)
         self.inner = cp.cuda.Stream(non_blocking=True, priority=0)
         self.streams = [self.inner, self.edge]
@@ -70,8 +73,8 @@ class _Blocks(Variant):
             self.ranks.mpi,
             self.ranks.comm,
             sides,
-            self.outgoing.on_host(sides),
-            self.incoming.on_host(sides),
+            self.outgoing.parts(sides, path),
+            self.incoming.parts(sides, path),
         )
         prepare = self.ranks.session.ranges.prepare
         self.starting = prepare("gs:mpi:Isend", self.halo.sent_bytes)
@@ -110,7 +113,8 @@ class _Blocks(Variant):
         kernels, sent = self.tile.kernels, self.outgoing
         self.travel.wait_event(self.edges_done)
         kernels.pack(array, sent.strips, sent.device, self.travel)
-        copy_to_host(self.cp, sent.device, sent.host, self.travel)
+        if self.path == STAGED:
+            copy_to_host(self.cp, sent.device, sent.host, self.travel)
         self.copied_out.record(self.travel)
 
     def _exchange(self, array: Any, index: int) -> None:
@@ -122,7 +126,8 @@ class _Blocks(Variant):
             self.halo.start()
         with self.finishing:
             self.halo.finish()
-        copy_to_device(self.cp, came.host, came.device, self.travel)
+        if self.path == STAGED:
+            copy_to_device(self.cp, came.host, came.device, self.travel)
         kernels.unpack(array, came.strips, came.device, self.travel)
         self.unpacked.record(self.travel)
 
@@ -155,25 +160,26 @@ def _run(arguments: argparse.Namespace) -> Result:
     """Run the benchmark."""
     twin = None if arguments.twin is None else BENCHMARK.twin(arguments.twin).name
     with open_ranks(BENCHMARK.name, least=1, oversubscribe=arguments.oversubscribe) as ranks:
-        kernels = StencilKernels(ranks.session.cp)
+        kernels, path = StencilKernels(ranks.session.cp), choose_path(ranks, arguments)
         return measure(
             ranks,
             arguments,
             benchmark=BENCHMARK.name,
             pass_name="overlapped",
-            make=lambda *block: _Blocks(ranks, kernels, *block, twin=twin),
+            make=partial(_Blocks, ranks, kernels, twin=twin, path=path),
             cut_columns=True,
             overlapping=twin != _ON_COMPUTE.name,
+            further={"path": path},
         )
 
 
 BENCHMARK = Benchmark(
     name="jacobi-2d",
     summary="a stencil cut into blocks: edges are packed and travel beside the interior",
-    options=OPTIONS,
+    options=MPI_OPTIONS,
     needs="2 GPUs, MPI",
     twins=(_ON_COMPUTE, CORRUPT),
-    add_arguments=add_arguments,
+    add_arguments=add_mpi_arguments,
     run=_run,
     ranks=True,
 )

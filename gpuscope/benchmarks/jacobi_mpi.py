@@ -13,22 +13,29 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from gpuscope.benchmarks._harness import CORRUPT, Benchmark, Result, open_ranks
-from gpuscope.benchmarks._harness.halo import StagedHalo
-from gpuscope.benchmarks._harness.jacobi_ranks import OPTIONS, Variant, add_arguments, measure
+from gpuscope.benchmarks._harness.halo import slab_halo
+from gpuscope.benchmarks._harness.jacobi_ranks import (
+    MPI_OPTIONS,
+    Variant,
+    add_mpi_arguments,
+    choose_path,
+    measure,
+)
 from gpuscope.benchmarks._harness.stencil import StencilKernels
 
 
 class _Serialized(Variant):
     """One stream, and the host waits for it."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, path: str) -> None:
         super().__init__(*arguments)
         self.stream = self.cp.cuda.Stream(non_blocking=True)
         self.streams = [self.stream]
-        self.halo = StagedHalo(self.ranks, self.block)
+        self.halo = slab_halo(self.ranks, self.tile, path)
         self.exchanging = self.ranks.session.ranges.prepare("gs:mpi:Sendrecv", self.halo.sent_bytes)
 
     def compute(self) -> None:
@@ -54,7 +61,7 @@ class _Serialized(Variant):
             self.halo.copy_out(side, array, self.stream)
         self.stream.synchronize()
         with self.exchanging:
-            self.halo.exchange()
+            self.halo.of(array).exchange()
         for side in sides:
             self.halo.copy_in(side, array, self.stream)
 
@@ -77,25 +84,26 @@ def _run(arguments: argparse.Namespace) -> Result:
     if arguments.twin is not None:
         BENCHMARK.twin(arguments.twin)
     with open_ranks(BENCHMARK.name, least=1, oversubscribe=arguments.oversubscribe) as ranks:
-        kernels = StencilKernels(ranks.session.cp)
+        kernels, path = StencilKernels(ranks.session.cp), choose_path(ranks, arguments)
         return measure(
             ranks,
             arguments,
             benchmark=BENCHMARK.name,
             pass_name="serialized",
-            make=lambda *block: _Serialized(ranks, kernels, *block),
+            make=partial(_Serialized, ranks, kernels, path=path),
             cut_columns=False,
             overlapping=False,
+            further={"path": path},
         )
 
 
 BENCHMARK = Benchmark(
     name="jacobi-mpi",
     summary="a stencil on several GPUs: compute, then exchange through MPI",
-    options=OPTIONS,
+    options=MPI_OPTIONS,
     needs="2 GPUs, MPI",
     twins=(CORRUPT,),
-    add_arguments=add_arguments,
+    add_arguments=add_mpi_arguments,
     run=_run,
     ranks=True,
 )

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from gpuscope.benchmarks._harness import (
@@ -35,12 +36,13 @@ from gpuscope.benchmarks._harness import (
     open_ranks,
     positive_int,
 )
-from gpuscope.benchmarks._harness.halo import StagedHalo
+from gpuscope.benchmarks._harness.halo import slab_halo
 from gpuscope.benchmarks._harness.jacobi_ranks import (
     HIGH_PRIORITY,
-    OPTIONS,
+    MPI_OPTIONS,
     Variant,
-    add_arguments,
+    add_mpi_arguments,
+    choose_path,
     measure,
 )
 from gpuscope.benchmarks._harness.stencil import Skew, StencilKernels
@@ -74,7 +76,7 @@ class _Edge:
 class _Overlapped(Variant):
     """Edges on streams of high priority, the interior on one of low priority."""
 
-    def __init__(self, *arguments: Any, twin: str | None, skew_us: int) -> None:
+    def __init__(self, *arguments: Any, twin: str | None, skew_us: int, path: str) -> None:
         super().__init__(*arguments)
         cp = self.cp
         self.blocking = twin == _BLOCKING.name
@@ -84,7 +86,7 @@ class _Overlapped(Variant):
         self.inner_done = cp.cuda.Event(disable_timing=True)
         self.streams = [self.inner, *(edge.stream for edge in self.edges)]
         self.skew = Skew(self.tile.kernels, skew_us * NS_PER_US, self.ranks.rank)
-        self.halo = StagedHalo(self.ranks, self.block)
+        self.halo = slab_halo(self.ranks, self.tile, path)
         prepare, size_bytes = self.ranks.session.ranges.prepare, self.halo.sent_bytes
         self.starting = prepare("gs:mpi:Isend", size_bytes)
         self.finishing = prepare("gs:mpi:Waitall", size_bytes)
@@ -136,14 +138,15 @@ class _Overlapped(Variant):
         for edge in self.edges:
             edge.copied_out.synchronize()
         self.sum_norm(index)  # the copy out of an edge is behind that of the norm
+        halo = self.halo.of(array)
         if self.blocking:
             with self.exchanging:
-                self.halo.exchange()
+                halo.exchange()
         else:
             with self.starting:
-                self.halo.start()
+                halo.start()
             with self.finishing:
-                self.halo.finish()
+                halo.finish()
         for edge in self.edges:
             self.halo.copy_in(edge.side, array, edge.stream)
 
@@ -171,21 +174,22 @@ def _run(arguments: argparse.Namespace) -> Result:
     twin = None if arguments.twin is None else BENCHMARK.twin(arguments.twin).name
     skew_us = arguments.skew_us or (_TWIN_SKEW_US if twin == _NO_RESET_EVENT.name else 0)
     with open_ranks(BENCHMARK.name, least=1, oversubscribe=arguments.oversubscribe) as ranks:
-        kernels = StencilKernels(ranks.session.cp)
+        kernels, path = StencilKernels(ranks.session.cp), choose_path(ranks, arguments)
         return measure(
             ranks,
             arguments,
             benchmark=BENCHMARK.name,
             pass_name="overlapped",
-            make=lambda *block: _Overlapped(ranks, kernels, *block, twin=twin, skew_us=skew_us),
+            make=partial(_Overlapped, ranks, kernels, twin=twin, skew_us=skew_us, path=path),
             cut_columns=False,
             overlapping=twin != _BLOCKING.name,
+            further={"path": path},
         )
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    add_arguments(parser)
+    add_mpi_arguments(parser)
     parser.add_argument(
         "--skew-us",
         type=positive_int,
@@ -197,7 +201,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 BENCHMARK = Benchmark(
     name="jacobi-mpi-overlap",
     summary="a stencil on several GPUs whose edges travel while the interior is computed",
-    options=f"{OPTIONS}  --skew-us N",
+    options=f"{MPI_OPTIONS}  --skew-us N",
     needs="2 GPUs, MPI",
     twins=(_BLOCKING, _NO_RESET_EVENT, CORRUPT),
     add_arguments=_add_arguments,

@@ -44,11 +44,12 @@ def norms_of_one(steps: int, *, periodic: bool) -> list[float]:
 
 
 for make, cut_columns in (
-    (_Serialized, False),
-    (partial(_Overlapped, twin=None, skew_us=0), False),
-    (partial(_Overlapped, twin="blocking", skew_us=0), False),
-    (partial(_Blocks, twin=None), True),
-    (partial(_Blocks, twin="pack-on-compute-stream"), True),
+    (partial(_Serialized, path="staged"), False),
+    (partial(_Serialized, path="device"), False),
+    (partial(_Overlapped, twin=None, skew_us=0, path="staged"), False),
+    (partial(_Overlapped, twin="blocking", skew_us=0, path="device"), False),
+    (partial(_Blocks, twin=None, path="device"), True),
+    (partial(_Blocks, twin="pack-on-compute-stream", path="staged"), True),
 ):
     for periodic in (True, False):
         one = norms_of_one(12, periodic=periodic)

@@ -11,6 +11,10 @@ from typing import Any
 from gpuscope.benchmarks._harness.decomposition import SIDES, Block, Side
 from gpuscope.benchmarks._harness.gpu import pinned_array
 from gpuscope.benchmarks._harness.ranks import Ranks
+from gpuscope.benchmarks._harness.stencil import Tile
+
+STAGED, DEVICE = "staged", "device"
+"""Paths: through host memory, or by MPI from one GPU's memory to the other's."""
 
 
 class Halo:
@@ -70,6 +74,10 @@ class Halo:
 class StagedHalo(Halo):
     """The halo of a slab of rows, on its way through page-locked host memory."""
 
+    def of(self, array: Any) -> Halo:
+        """Return what exchanges the edges that were copied out of an array."""
+        return self
+
     def __init__(self, ranks: Ranks, block: Block) -> None:
         self._cp = ranks.session.cp
         sides = block.sides
@@ -88,6 +96,39 @@ class StagedHalo(Halo):
         """Issue the copy of the row that has come from a neighbour to its place in the halo."""
         row = array[side.receives.slices]
         copy_to_device(self._cp, self.incoming[side.name], row, stream)
+
+
+class DeviceHalo:
+    """The halo of a slab of rows, sent from the GPU's memory and received into it by MPI itself."""
+
+    def __init__(self, ranks: Ranks, tile: Tile) -> None:
+        sides = tile.block.sides
+        self._halos = {
+            array.data.ptr: Halo(
+                ranks.mpi,
+                ranks.comm,
+                sides,
+                {side.name: array[side.sends.slices] for side in sides},
+                {side.name: array[side.receives.slices] for side in sides},
+            )
+            for array in (tile.now, tile.other)
+        }
+        self.sent_bytes = self.of(tile.now).sent_bytes
+
+    def of(self, array: Any) -> Halo:
+        """Return what exchanges the edges of an array."""
+        return self._halos[array.data.ptr]
+
+    def copy_out(self, side: Side, array: Any, stream: Any) -> None:
+        """Copy nothing: MPI takes the row from where it is."""
+
+    def copy_in(self, side: Side, array: Any, stream: Any) -> None:
+        """Copy nothing: MPI has put the row where it belongs."""
+
+
+def slab_halo(ranks: Ranks, tile: Tile, path: str) -> StagedHalo | DeviceHalo:
+    """Return the halo of a slab of rows that goes by a path."""
+    return DeviceHalo(ranks, tile) if path == DEVICE else StagedHalo(ranks, tile.block)
 
 
 def copy_to_host(cp: Any, source: Any, target: Any, stream: Any) -> None:

@@ -17,10 +17,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from gpuscope.benchmarks._harness import device_mpi
 from gpuscope.benchmarks._harness.data import WRONG_DATA
 from gpuscope.benchmarks._harness.decomposition import Block, choose_split, cut
 from gpuscope.benchmarks._harness.gpu import Pass, pinned_array, say
-from gpuscope.benchmarks._harness.halo import NormSum, copy_to_host
+from gpuscope.benchmarks._harness.halo import DEVICE, STAGED, NormSum, copy_to_host
 from gpuscope.benchmarks._harness.memory import CACHE_FACTOR, copy_rate_bytes_per_s
 from gpuscope.benchmarks._harness.ranks import Ranks
 from gpuscope.benchmarks._harness.registry import CORRUPT
@@ -70,6 +71,8 @@ _PROBE_SIDE = 2048
 _MAX_GROWTHS = 8
 _ROW_STEP = 8
 OPTIONS = "--rows N  --columns N  --weak  --steps N  --norm-every N  --ends ENDS  --tolerance T"
+MPI_OPTIONS = f"{OPTIONS}  --path PATH"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _STEPS = 20
 _NORM_EVERY = 5
 _MAX_STEPS = 100_000
@@ -247,6 +250,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_mpi_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add these, and the path that messages of MPI take."""
+    add_arguments(parser)
+    parser.add_argument(
+        "--path",
+        choices=(STAGED, DEVICE),
+        default=STAGED,
+        help="through host memory (default), or by MPI from GPU to GPU",
+    )
+
+
+def choose_path(ranks: Ranks, arguments: argparse.Namespace) -> str:
+    """Return the path of the messages, after trying whether the MPI can take it.
+
+    Raises
+    ------
+    MissingError
+        It cannot send what is on the GPU.
+    """
+    path: str = arguments.path
+    if path == DEVICE and arguments.plan is None:  # with a plan it was tried before
+        device_mpi.require(ranks, device_mpi.SENDRECV, STAGED)
+    return path
+
+
 def choose_options(arguments: argparse.Namespace, benchmark: str) -> Options:
     """Return what was asked for, or planned.
 
@@ -270,6 +298,7 @@ def measure(
     pairs: Sequence[tuple[str, str]] = (),
     observable: bool = True,
     lines: Sequence[str] = (),
+    further: Mapping[str, Any] = _NOTHING,
 ) -> Result:
     """Prove a variant, find its sizes, measure it, and put the result together.
 
@@ -294,6 +323,8 @@ def measure(
         The exchange leaves rows in a trace.
     lines
         What the table says besides.
+    further
+        What was chosen besides the options that all have.
     """
     session = ranks.session
     options = choose_options(arguments, benchmark)
@@ -354,7 +385,7 @@ def measure(
     return session.conclude(
         measured,
         twin=arguments.twin,
-        options=asdict(options),
+        options={**asdict(options), **further},
         stages=stages,
         figures=figures,
         quantities=[

@@ -65,27 +65,42 @@ class Self:
 
 
 def serialized(*arguments: Any) -> Variant:
-    return _Serialized(*arguments)
+    return _Serialized(*arguments, path="staged")
 
 
 def overlapped(*arguments: Any) -> Variant:
-    return _Overlapped(*arguments, twin=None, skew_us=0)
+    return _Overlapped(*arguments, twin=None, skew_us=0, path="staged")
 
 
 def blocking(*arguments: Any) -> Variant:
-    return _Overlapped(*arguments, twin="blocking", skew_us=0)
+    return _Overlapped(*arguments, twin="blocking", skew_us=0, path="staged")
 
 
 def without_reset_event(*arguments: Any) -> Variant:
-    return _Overlapped(*arguments, twin="no-reset-event", skew_us=0)
+    return _Overlapped(*arguments, twin="no-reset-event", skew_us=0, path="staged")
 
 
 def blocks(*arguments: Any) -> Variant:
-    return _Blocks(*arguments, twin=None)
+    return _Blocks(*arguments, twin=None, path="staged")
 
 
 def packed_on_compute(*arguments: Any) -> Variant:
-    return _Blocks(*arguments, twin="pack-on-compute-stream")
+    return _Blocks(*arguments, twin="pack-on-compute-stream", path="staged")
+
+
+def serialized_on_device(*arguments: Any) -> Variant:
+    return _Serialized(*arguments, path="device")
+
+
+def overlapped_on_device(*arguments: Any) -> Variant:
+    return _Overlapped(*arguments, twin=None, skew_us=0, path="device")
+
+
+def blocks_on_device(*arguments: Any) -> Variant:
+    return _Blocks(*arguments, twin=None, path="device")
+
+
+ON_DEVICE = [serialized_on_device, overlapped_on_device, blocks_on_device]
 
 
 def do_steps(make: Make, seed: int, left_out: tuple[tuple[int, int], ...] = ()) -> Variant:
@@ -114,7 +129,9 @@ def is_right(make: Make, seed: int, left_out: tuple[tuple[int, int], ...] = ()) 
     return True
 
 
-@pytest.mark.parametrize("make", [serialized, overlapped, blocking, blocks, packed_on_compute])
+@pytest.mark.parametrize(
+    "make", [serialized, overlapped, blocking, blocks, packed_on_compute, *ON_DEVICE]
+)
 def test_any_order_that_the_events_allow_gives_the_grid_and_norms_of_one_gpu(make: Make) -> None:
     for seed in SEEDS:
         do_steps(make, seed)
@@ -258,7 +275,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, *words: str, size: int = 1, **stag
     monkeypatch.setattr(jacobi_ranks, "_visible_columns", lambda ranks: 10)
     monkeypatch.setattr(jacobi_ranks, "copy_rate_bytes_per_s", lambda session: 1e12)
     parser = argparse.ArgumentParser()
-    jacobi_ranks.add_arguments(parser)
+    jacobi_ranks.add_mpi_arguments(parser)
     add_common_arguments(parser, BENCHMARK)
     mpi = Self()
     timed = TimedSession(stages.get("free_bytes", 1 << 40))
@@ -280,6 +297,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, *words: str, size: int = 1, **stag
         make=lambda *block: overlapped(ranks, kernels, *block),
         cut_columns=False,
         overlapping=True,
+        further={"path": "staged"},
     )
 
 
@@ -289,6 +307,7 @@ def test_a_slab_is_as_high_as_hiding_the_exchange_takes(monkeypatch: pytest.Monk
     # times 64 are 104 rows, of which 102 are inside: 816 ns.
     assert (found["options"]["rows"], found["options"]["columns"]) == (104, 10)
     assert found["notes"][0] == "sizes calibrated: --rows 104 --columns 10"
+    assert found["options"]["path"] == "staged"
 
 
 def test_a_measurement_states_the_step_its_bound_and_what_must_be_hidden(
