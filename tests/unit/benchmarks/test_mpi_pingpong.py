@@ -94,19 +94,24 @@ def test_the_longest_message_stands_beside_its_limits() -> None:
 def test_what_the_trace_must_show() -> None:
     staged = [Expected("staged 4M", copy, "mpi", "serialized", 1.0) for copy in ("d2h", "h2d")]
     name = "staged-pipelined 4M"
-    assert benchmark._expected(replace(OPTIONS, path="staged"), None) == staged
-    assert benchmark._expected(OPTIONS, None) == staged + [
-        Expected(name, copy, "mpi", "overlapped", 7 / 8) for copy in ("d2h", "h2d")
-    ]
-    assert benchmark._expected(OPTIONS, "staged") == staged + [
-        Expected(name, copy, "mpi", "serialized", 1.0) for copy in ("d2h", "h2d")
-    ]
+    long_ns, short_ns = 8 * 60_000, 8 * 60_000 - 1
+    hidden = [Expected(name, copy, "mpi", "overlapped", 7 / 8) for copy in ("d2h", "h2d")]
+    assert benchmark._expected(replace(OPTIONS, path="staged"), None, long_ns) == staged
+    assert benchmark._expected(OPTIONS, None, long_ns) == staged + hidden
+    # A copy that is over when MPI_Send begins tells nothing.
+    assert benchmark._expected(OPTIONS, None, short_ns) == [
+        *staged, Expected(name, "d2h", "mpi", "not judged", None), hidden[1],
+    ]  # fmt: skip
+    for d2h_ns in (long_ns, short_ns):
+        assert benchmark._expected(OPTIONS, "staged", d2h_ns) == staged + [
+            Expected(name, copy, "mpi", "serialized", 1.0) for copy in ("d2h", "h2d")
+        ]
     # A device buffer does not go through the host.
-    assert benchmark._expected(replace(OPTIONS, path="device"), None)[-2:] == [
+    assert benchmark._expected(replace(OPTIONS, path="device"), None, long_ns)[-2:] == [
         ExpectedPeak("device 4M", copy, 0, 0) for copy in ("d2h", "h2d")
     ]
 
 
 def test_ranks_that_share_a_gpu_are_not_judged() -> None:
-    rows = benchmark._expected(replace(OPTIONS, path="device"), None)
+    rows = benchmark._expected(replace(OPTIONS, path="device"), None, 0)
     assert {benchmark.unjudged(row).verdict for row in rows} == {"not judged"}
