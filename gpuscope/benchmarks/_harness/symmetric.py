@@ -103,10 +103,14 @@ class Heap:
         ------
         MissingError
             Headers of CUDA are missing.
+        ProgramError
+            NVSHMEM refuses the kernels.
         """
         module = cp.cuda.function.Module()
         module.load(link(self._core, source, cp.cuda.Device().compute_capability))
-        self._bindings.cumodule_init(module.ptr)  # tells it where the heaps are
+        status = self._bindings.cumodule_init(module.ptr)  # tells it where the heaps are
+        if status:
+            raise ProgramError(f"NVSHMEM cannot be used by the kernels (status {status}).")
         self._modules.append(module)
         return [module.get_function(name) for name in names]
 

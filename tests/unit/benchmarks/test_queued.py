@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gpuscope import api, samples
 from gpuscope.benchmarks import jacobi_nccl_overlap, jacobi_nvshmem
 from gpuscope.benchmarks._harness import Expected, jacobi_ranks
 from gpuscope.benchmarks._harness.decomposition import cut
@@ -302,6 +304,18 @@ def test_an_edge_goes_to_the_opposite_halo_of_the_neighbour_with_its_signal() ->
     assert [target.halo.row for target in everyone[0].targets] == [4, 0]
     up, down = everyone[1].targets
     assert (up.signal, down.signal) == (down.mine, up.mine)
+
+
+@pytest.mark.parametrize("name", ["overlap", "same_stream"])
+def test_the_shipped_pairs_show_on_both_ranks_what_they_must_and_not_the_other(name: str) -> None:
+    traces = api.analyze([samples.path(f"jacobi_{name}_r{rank}") for rank in (0, 1)])
+    for overlapping in (True, False):
+        rows = jacobi_ranks._expected(
+            "overlapped", (("comm", "kernel"),), overlapping, judged=True, observable=True
+        )
+        judgement = api.judge({"expected": [asdict(row) for row in rows]}, traces)
+        assert judgement.met is (overlapping == (name == "overlap"))
+        assert not judgement.cannot_judge
 
 
 def test_what_a_kernel_puts_is_not_observable() -> None:
