@@ -66,8 +66,8 @@ _BYTES_A_PASS = 8 * MIB
 _JUDGED_COPY_NS = 60_000
 """A chunk's copy out must last this long for its overlap to be judged.
 
-The host takes some 15 µs from launching it to being in MPI_Send (under nsys), in which it runs
-bare: of 20 µs, which a MiB takes over PCIe 5 ×16, a third to a half was left.
+It runs bare for some 10 µs, until the host is in MPI_Send (under nsys): of the 20 µs that a MiB
+takes over PCIe 5 ×16, two to three fifths were left.
 """
 _REPEATS = 10
 _TAG = 7
