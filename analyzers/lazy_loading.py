@@ -8,7 +8,7 @@ from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import KERNEL_CODES, USES, Case, Region
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
-from gpuscope.units import format_ns
+from gpuscope.units import counted, format_ns
 from gpuscope.waits import Int64
 
 MIN_SLOWDOWN = 10
@@ -57,8 +57,9 @@ def _rule(case: Case, first: Int64, region: Region) -> Finding | None:
         region,
         id="lazy-loading",
         claim=(
-            f"the first launches of {len(mine)} kernels take {MIN_SLOWDOWN} times as long as the "
-            f"later ones, and the GPU is idle for {format_ns(held.held_ns)} meanwhile"
+            f"the first launches of {counted(len(mine), 'kernel')} take {MIN_SLOWDOWN} times "
+            f"as long as the later ones, and the GPU is idle for {format_ns(held.held_ns)} "
+            "meanwhile"
         ),
         mechanism="CUDA loads a kernel's code when it is launched first",
         removable="yes",

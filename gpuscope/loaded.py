@@ -54,7 +54,7 @@ from gpuscope.model.tables import Operations
 from gpuscope.report.ranks import joint_rows
 from gpuscope.scopes import matches
 from gpuscope.story import Explanation
-from gpuscope.units import format_ns
+from gpuscope.units import counted, format_ns
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -67,13 +67,15 @@ _DEVICE = "(whole trace)"
 _PLACE = ["range", "process", "device"]
 
 
-def load(path: str | os.PathLike[str], *, classes: Iterable[str] = ()) -> Trace:
+def load(path: str | os.PathLike[str], *others: object, classes: Iterable[str] = ()) -> Trace:
     """Read a trace: an SQLite export, a ``.nsys-rep`` report or the folder of a run.
 
     Parameters
     ----------
     path
         The file, which is opened read only, or the folder.
+    others
+        Nothing: traces of several ranks are for :func:`load_ranks`.
     classes
         Rules ``CLASS=REGEX`` that put kernels into classes, such as ``comm=halo_.*``.
 
@@ -84,9 +86,13 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[str] = ()) -> Trace:
     MissingError
         A report must be exported and no Nsight Systems is there, or only an older one.
     UsageError
-        A rule is none.
+        A rule is none, or it is not one path that is given.
     """
-    place = Path(path)
+    if others:
+        raise UsageError(
+            "load takes one trace: those of the ranks of a run are for load_ranks(*paths)."
+        )
+    place = _path(path)
     return Trace(api.open_trace(place, user_rules(classes)), api.run_limits(place))
 
 
@@ -104,7 +110,7 @@ def load_ranks(*paths: str | os.PathLike[str], classes: Iterable[str] = ()) -> R
     Raises
     ------
     TraceError, MissingError, UsageError
-        As :func:`load`; also where no path is named.
+        As :func:`load`; also where no path is named, or a list of them in place of each.
 
     Examples
     --------
@@ -118,7 +124,7 @@ def load_ranks(*paths: str | os.PathLike[str], classes: Iterable[str] = ()) -> R
     """
     if not paths:
         raise UsageError("name the folder of a run, or a trace for each of its ranks.")
-    places = api.of_ranks([Path(path) for path in paths])
+    places = api.of_ranks([_path(path) for path in paths])
     rules = user_rules(classes)
     raw = [api.open_trace(place, rules) for place in places]
     return Ranks(
@@ -126,6 +132,15 @@ def load_ranks(*paths: str | os.PathLike[str], classes: Iterable[str] = ()) -> R
             Trace(each, api.run_limits(place), known)
             for each, place, known in zip(raw, places, api.exchanged(raw), strict=True)
         ]
+    )
+
+
+def _path(given: object) -> Path:
+    if isinstance(given, str | os.PathLike):
+        return Path(given)
+    raise UsageError(
+        f"a trace is named by its path, not by {type(given).__name__}: give load one path, and "
+        "those of the ranks of a run to load_ranks(*paths), each by itself."
     )
 
 
@@ -148,8 +163,8 @@ class Trace:
         operations = self._operations
         gpus = len(np.unique(operations.device))
         return (
-            f"<Trace of {Path(self.raw.path).name}: {len(operations)} operations on {gpus} "
-            f"GPU{'s' * (gpus != 1)} in {format_ns(self.raw.duration_ns)}>"
+            f"<Trace of {Path(self.raw.path).name}: {len(operations)} operations on "
+            f"{counted(gpus, 'GPU')} in {format_ns(self.raw.duration_ns)}>"
         )
 
     @property
@@ -401,7 +416,7 @@ class Ranks(Sequence[Trace]):
         """What the ranks are called: by their numbers, or places where they do not tell them."""
 
     def __repr__(self) -> str:
-        return f"<Ranks of {len(self)} traces: {', '.join(self.names)}>"
+        return f"<Ranks of {counted(len(self), 'trace')}: {', '.join(self.names)}>"
 
     def __len__(self) -> int:
         return len(self._traces)
@@ -479,10 +494,22 @@ class Ranks(Sequence[Trace]):
 
         Rows are (range, a, b), of all ranges or those of a name or glob. Jointly a pair is what it
         is on the worst rank that has it.
+
+        Raises
+        ------
+        CannotJudgeError
+            No rank launched GPU work in such a range.
         """
+        _check_text("range", range)
         options = Options(ranges=() if range is None else (range,))
         names = ("overlap", "ranges") if range is None else ("ranges",)
-        found = joint_rows([each._analysis(names, options) for each in self])
+        analyses = [each._analysis(names, options) for each in self]
+        if range is not None and not any(analysis.ranges for analysis in analyses):
+            msg = (
+                f"no rank launched GPU work in a range {range!r}: `.ranges` of each lists its own."
+            )
+            raise CannotJudgeError(msg)
+        found = joint_rows(analyses)
         index = pd.MultiIndex.from_tuples(
             [(row.range, row.a, row.b) for row in found], names=["range", "a", "b"]
         )

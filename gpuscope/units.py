@@ -22,6 +22,11 @@ def printable(text: str, length: int | None = 500) -> str:
     return clean if length is None or len(text) <= length else f"{clean[: length - 1]}…"
 
 
+def counted(count: int, thing: str) -> str:
+    """Say how many: ``counted(1, "rank") == "1 rank"``, ``counted(2, "rank") == "2 ranks"``."""
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
 def format_ns(time_ns: float | None) -> str:
     """Format a time with three digits: ``format_ns(1_234_567) == "1.23 ms"``."""
     if time_ns is None:

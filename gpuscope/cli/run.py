@@ -126,7 +126,9 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
         "--ranks", type=_count, metavar="N", help="start N ranks, each under an nsys of its own"
     )
     ranks.add_argument(
-        "--launcher", metavar="PROGRAM", help="mpirun (default), or srun (the default in Slurm)"
+        "--launcher",
+        metavar="PROGRAM",
+        help="mpirun (default), mpiexec, or srun (the default in Slurm)",
     )
     ranks.add_argument(
         "--launcher-args", metavar="ARGS", help="more for it: --launcher-args='--map-by numa'"

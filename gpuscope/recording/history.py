@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuscope.errors import TraceError
 from gpuscope.recording.folder import DEFAULT_PARENT
+from gpuscope.units import counted
 
 RECORD = "run.json"
 _LAST = re.compile(r"last(?:~(\d+))?")
@@ -65,6 +66,6 @@ def find_run(path: Path, parent: Path = DEFAULT_PARENT) -> Path:
     back = int(match[1] or 0)
     runs = runs_in(parent)
     if back >= len(runs):
-        msg = f"{path} is not there: {parent} holds {len(runs)} run{'s' * (len(runs) != 1)}."
+        msg = f"{path} is not there: {parent} holds {counted(len(runs), 'run')}."
         raise TraceError(msg)
     return runs[-1 - back].path

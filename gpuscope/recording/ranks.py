@@ -39,7 +39,7 @@ from gpuscope.recording import nsys as nsight
 from gpuscope.recording import process
 from gpuscope.recording.display import Display
 from gpuscope.recording.folder import RunFolder
-from gpuscope.units import printable
+from gpuscope.units import counted, printable
 
 PEER_GRACE_S = 5.0
 """Time the other ranks get to end by themselves after one has failed."""
@@ -81,7 +81,7 @@ class Launcher:
 
     path: str
     name: str
-    """``mpirun`` or ``srun``."""
+    """``mpirun``, ``mpiexec`` or ``srun``, as it was asked for."""
     mpi: str | None
     """What nsys calls the MPI: ``openmpi`` or ``mpich``; None where the launcher does not tell."""
 
@@ -188,7 +188,7 @@ def find_launcher(name: str | None) -> Launcher:
         return Launcher(path, "srun", None)
     _, text = process.output([path, "--version"])
     mpi = "openmpi" if "Open MPI" in text or "OpenRTE" in text else "mpich"
-    return Launcher(path, "mpirun", mpi)
+    return Launcher(path, Path(path).name, mpi)
 
 
 _MEMBERSHIPS = (
@@ -271,7 +271,7 @@ def launch(
     worker = [sys.executable, "-m", "gpuscope.recording.ranks", str(folder)]
     with (
         tempfile.TemporaryDirectory(prefix="gs") as scratch,
-        display.step(f"running {task.size} ranks with {launcher.name}"),
+        display.step(f"running {counted(task.size, 'rank')} with {launcher.name}"),
     ):
         ended = process.run(
             [*argv, *worker],

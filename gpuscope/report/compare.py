@@ -20,7 +20,7 @@ from gpuscope.model.comparison import (
 )
 from gpuscope.report.rows import WHOLE_TRACE
 from gpuscope.report.table import escaped
-from gpuscope.units import format_ns, format_ratio, printable
+from gpuscope.units import counted, format_ns, format_ratio, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -143,7 +143,7 @@ def describe(change: Change) -> str:
         text += f" ({100 * difference / before:+.0f} %)"
     if change.outcome == UNCLEAR:
         few = min(change.samples_before, change.samples_after)
-        return f"{text}  unclear: {few} sample{'s' * (few != 1)}"
+        return f"{text}  unclear: {counted(few, 'sample')}"
     if change.low is not None and change.high is not None:
         low, high = (
             _signed(change.kind, end).removesuffix(" points") for end in (change.low, change.high)

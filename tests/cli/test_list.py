@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,12 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     for analyzer in ANALYZERS:
         assert analyzer.name in out
         assert analyzer.summary in out
+
+
+def test_the_table_of_the_docs_is_that_of_the_registry() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \|$", page.partition("\n## ")[0], re.M)
+    assert rows == [(each.name, each.summary, each.needs) for each in BENCHMARKS]
 
 
 def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -293,3 +293,22 @@ def test_traces_that_name_no_rank_are_called_by_their_places() -> None:
     assert found.clocks.empty
     with pytest.raises(UsageError, match="name the folder of a run"):
         gpuscope.load_ranks()
+    assert repr(found) == "<Ranks of 1 trace: trace 0>"
+
+
+def test_a_range_that_no_rank_has(ranks: Ranks) -> None:
+    with pytest.raises(CannotJudgeError, match="no rank launched GPU work in a range 'nope'"):
+        ranks.verdicts("nope")
+    with pytest.raises(UsageError, match="range is a text"):
+        ranks.verdicts(3)  # type: ignore[arg-type]
+
+
+def test_traces_that_are_given_in_another_way_than_they_are_taken() -> None:
+    zero, one = (samples.path(f"jacobi_nccl_r{number}") for number in (0, 1))
+    for call in (
+        lambda: gpuscope.load(zero, one),
+        lambda: gpuscope.load([zero, one]),  # type: ignore[arg-type]
+        lambda: gpuscope.load_ranks([zero, one]),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(UsageError, match=r"load_ranks\(\*paths\)"):
+            call()

@@ -21,6 +21,7 @@ from gpuscope.benchmarks._harness.chunks import buffer_limit_bytes
 from gpuscope.benchmarks._harness.gpu import Session, event_for, import_cupy, open_session
 from gpuscope.benchmarks._harness.links import link_between
 from gpuscope.errors import MissingError, UsageError
+from gpuscope.units import counted
 
 PATHS = ("p2p", "driver", "staged")
 STAGED_COMMANDS = 4
@@ -73,9 +74,7 @@ def choose_devices(
     needed = max(first, second) + 1
     if needed > gpus:
         instead = "" if same_device else " (`--same-device` measures a local copy)"
-        raise MissingError(
-            f"{benchmark} needs {needed} GPU{'s' if needed > 1 else ''}, found {gpus}{instead}."
-        )
+        raise MissingError(f"{benchmark} needs {counted(needed, 'GPU')}, found {gpus}{instead}.")
     return first, second
 
 

@@ -23,6 +23,7 @@ from gpuscope.benchmarks._harness.gpu import (
     open_session,
 )
 from gpuscope.errors import MissingError, ProgramError, UsageError
+from gpuscope.units import counted
 
 _T = TypeVar("_T")
 _PAGE = 4096
@@ -171,7 +172,7 @@ def check_places(benchmark: str, size: int, here: int, gpus: int, *, least: int)
         )
     if here > gpus:
         raise UsageError(
-            f"{here} ranks, {gpus} GPU{'s' if gpus > 1 else ''}: start {gpus}, or let them share "
+            f"{here} ranks, {counted(gpus, 'GPU')}: start {gpus}, or let them share "
             "with --oversubscribe (nothing is judged then)."
         )
 

@@ -44,7 +44,8 @@ def test_srun_is_taken_inside_an_allocation(
 
     found = ranks.find_launcher(None)
     assert (found.name, found.mpi) == ("mpirun", "openmpi")
-    assert ranks.find_launcher("mpiexec.hydra").mpi == "mpich"
+    hydra = ranks.find_launcher("mpiexec.hydra")
+    assert (hydra.name, hydra.mpi) == ("mpiexec.hydra", "mpich")
     assert ranks.find_launcher("srun").name == "srun"
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert ranks.find_launcher(None).name == "srun"
