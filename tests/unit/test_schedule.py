@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuscope import api, samples
@@ -232,6 +232,10 @@ def act(program: Synced, naives: list[Naive], what: str, stream: int, event: int
 
 @settings(max_examples=300)
 @given(st.lists(STEP, max_size=24), st.sampled_from(["blocking", "non-blocking"]))
+@example(
+    [("kernel", 2, 0, 7), ("record", 0, 0, 1), ("wait event", 0, 0, 1), ("kernel", 1, 0, 1)],
+    "blocking",
+)
 def test_bounds_equal_the_naive_ones(steps: list[Any], kind: str) -> None:
     trace, paths, whole = play(steps, kind)
     if trace.operations is None or not len(trace.operations):

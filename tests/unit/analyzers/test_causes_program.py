@@ -130,7 +130,7 @@ class Program:
     def wait_event(self, stream: int, event: str) -> None:
         number, reached = self.events[event]
         api = self.call("cudaStreamWaitEvent_v3020")
-        self.free[stream] = max(self.free.get(stream, 0), reached)
+        self.free[stream] = max(self._before(stream), reached)
         self._add(
             SyncRecords,
             start_ns=self.now,
@@ -141,6 +141,15 @@ class Program:
             event=7,
             event_sync=number,
         )
+
+    def _before(self, stream: int) -> int:
+        """Return when all is over that what a stream is given next waits for: the null rule, too.
+
+        A wait for an event is such a thing as well: the CUDA runtime's manual says so.
+        """
+        others = self.free.items() if self.stream_kind == "blocking" else ()
+        ends = [end for key, end in others if isinstance(key, int) and (key == 0) != (stream == 0)]
+        return max([self.free.get(stream, 0), *ends])
 
     def mpi(self, name: str, ns: int) -> None:
         self._add(
@@ -180,15 +189,9 @@ class Program:
         blocking: bool = False,
     ) -> int:
         engine = op_class if self.copy_engines > 1 or op_class != "d2h" else "h2d"
-        waits = [self.now + CALL_NS, self.free.get(stream, 0)]
+        waits = [self.now + CALL_NS, self._before(stream)]
         if op_class in ("h2d", "d2h"):
             waits.append(self.free.get(engine, 0))
-        if self.stream_kind == "blocking":
-            waits += [
-                end
-                for other, end in self.free.items()
-                if isinstance(other, int) and (other == 0) != (stream == 0)
-            ]
         start = max(waits) + GAP_NS
         self.free[stream] = start + ns
         self.free[engine] = max(self.free.get(engine, 0), start + ns)
