@@ -88,7 +88,7 @@ def _imbalance(case: Case, region: Region) -> Finding | None:
         severity="info",
         claim=(
             f"{longest} takes {format_ns(region.bound_ns)} and all else {format_ns(rest)}: perfect "
-            f"overlap would save at most {format_ratio(rest / total)}"
+            f"overlap takes {format_ratio(rest / total)} less than one after the other, at most"
         ),
         mechanism="the kinds of work differ too much in length to hide each other",
         removable="unknown",

@@ -209,9 +209,7 @@ def _jointly(
     for number, entry in entries:
         for kind, pairs in (("pairs", entry.scope.pairs), ("links", entry.link_pairs)):
             for pair in pairs:
-                # What is too small to matter on a rank says nothing of those where it does.
-                small = pair.verdict == "immaterial"
-                order = small, WORST_FIRST.index(pair.verdict), pair.overlap_ratio or 0.0
+                order = WORST_FIRST.index(pair.verdict), pair.overlap_ratio or 0.0
                 known = worst.get((pair.a, pair.b))
                 if known is None or order < known[0]:
                     worst[pair.a, pair.b] = order, number, entry
@@ -252,9 +250,11 @@ def _card(
     name: str, where: str, scope: Scope, shows: Mapping[str, str], links: Sequence[Any] = ()
 ) -> Any:
     """Return the card of a scope."""
-    material = [pair for pair in scope.pairs if pair.verdict != "immaterial"]
+    # That the host was in MPI while the GPU worked proves nothing: the matrix has it.
+    on_gpu = [pair for pair in scope.pairs if "mpi" not in (pair.a, pair.b)]
+    material = [pair for pair in on_gpu if pair.verdict != "immaterial"]
     pairs = [pair for pair in material if pair.verdict != "inconclusive"] or material
-    beside = [pair for pair in scope.pairs if pair not in pairs]
+    beside = [pair for pair in on_gpu if pair not in pairs]
     gain = (
         []
         if scope.overlap_efficiency is None

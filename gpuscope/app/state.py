@@ -97,7 +97,9 @@ class Session:
             traces, options, progress=progress
         ).traces
         self.timeline = Timeline(traces, progress, alignment)
-        self.of_ranks = alignment is None and bool(ranks_of(traces))
+        self.of_ranks = (
+            alignment is None and self.timeline.alignment.common and bool(ranks_of(traces))
+        )
         """Whether the traces are those of the ranks of one run."""
         self._device = [
             {

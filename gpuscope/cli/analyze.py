@@ -176,12 +176,14 @@ def _print(args: argparse.Namespace, analyses: Analyses) -> None:
     elif args.markdown:
         sys.stdout.write(table.to_markdown(analyses.traces, args.top))
     else:
-        from gpuscope.report import phases
+        from gpuscope.report import phases, ranks
         from gpuscope.report.text import render_analysis
 
         console = stdout_console()
         for analysis in analyses.traces:
             render_analysis(analysis, console, args.top)
+        if ranks.are_ranks(analyses.traces):
+            ranks.render(analyses.traces, None, console)
         phases.render(analyses.traces, None, console)
 
 

@@ -20,6 +20,8 @@ class Alignment:
     """What to add to the times of each trace."""
     note: str
     """Where they are aligned, for people."""
+    common: bool = True
+    """Whether the traces can be of one run, as far as the times of day tell."""
 
 
 def align(traces: Sequence[Trace], path: str | None = None) -> Alignment:

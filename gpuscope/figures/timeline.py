@@ -185,7 +185,15 @@ def one_clock(traces: Sequence[Trace]) -> Alignment:
             f"that end together ({clocks[0].matched:,}, to within "
             f"{format_ns(max(clock.residual_ns for clock in clocks))})."
         )
-    zero = min(time + trace.origin_ns for time, trace in zip(known, traces, strict=True))
+    begins = [time + trace.origin_ns for time, trace in zip(known, traces, strict=True)]
+    ends = [begin + trace.duration_ns for begin, trace in zip(begins, traces, strict=True)]
+    if max(begins) - min(ends) > sum(trace.duration_ns for trace in traces):
+        note = (
+            "The traces were recorded far apart, so that all are shown from their first "
+            "operation: are they of one run?"
+        )
+        return Alignment(tuple(-trace.origin_ns for trace in traces), note, common=False)
+    zero = min(begins)
     return Alignment(tuple(time - zero for time in known), note)
 
 

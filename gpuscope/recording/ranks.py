@@ -61,6 +61,8 @@ ALONE_S = 60.0
 """Ranks that still run this long after another one ended are named to the user."""
 SILENT_S = 300.0
 """Time without a line from any rank after which the user is told how to end them."""
+FIRST_LINES = 12
+"""Lines of the launcher's own that are kept: it begins with what is wrong."""
 LAST_LINES = 12
 """Lines of a failed rank's output that are repeated at the end."""
 RANK_FOLDER = "{rank_folder}"
@@ -256,7 +258,7 @@ def launch(
         The launcher did not start the ranks, or one was killed.
     """
     _give(folder, task)
-    here: deque[str] = deque(maxlen=LAST_LINES)
+    here: list[str] = []
     watch = _Watch(folder, task, display)
 
     def hear(line: process.Line) -> None:
@@ -264,7 +266,7 @@ def launch(
         if _LINE.match(line.text):
             if not line.replaced:
                 display.program_line(line.text)
-        elif line.text.strip():
+        elif line.text.strip() and len(here) < FIRST_LINES:
             here.append(line.text)
 
     argv = launcher.argv(task.size, hosts, extra)

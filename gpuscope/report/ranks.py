@@ -14,8 +14,10 @@ from gpuscope.units import format_ratio, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-WORST_FIRST = ("serialized", "partial", "inconclusive", "immaterial", "pipelined", "overlapped")
-"""A pair is jointly what it is on the worst rank: hidden only where it was hidden on every one."""
+WORST_FIRST = ("serialized", "partial", "inconclusive", "pipelined", "overlapped", "immaterial")
+"""A pair is jointly what it is on the worst rank: hidden only where it was hidden on every one.
+
+What is too small to matter on a rank says nothing of those where it does."""
 ABSENT = "–"
 
 
@@ -59,6 +61,13 @@ def joint_rows(analyses: Sequence[Analysis]) -> tuple[JointRow, ...]:
 
 def _order(verdict: str) -> int:
     return WORST_FIRST.index(verdict)
+
+
+def are_ranks(analyses: Sequence[Analysis]) -> bool:
+    """Say whether these are different ranks, as far as their traces tell."""
+    ranks = [{device.rank for device in analysis.devices} for analysis in analyses]
+    known = [rank for each in ranks if len(each) == 1 for rank in each if rank is not None]
+    return len(analyses) > 1 and len(set(known)) == len(analyses)
 
 
 def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: Console) -> None:

@@ -243,11 +243,12 @@ def detail_lines(scope: Scope, whole: bool) -> list[str]:
     """
     lines = []
     if scope.overlap_efficiency is not None:
-        order = scope.schedule_bound_ns
-        lines.append(
-            f"at best {format_ns(scope.bound_ns)} if the chunks are independent"
-            + ("" if order is None else f", {format_ns(order)} in their order")
-        )
+        line = f"at best {format_ns(scope.bound_ns)} if the chunks are independent"
+        if scope.schedule_bound_ns is not None:
+            # Neither path nor engine can be beaten.
+            order = max(scope.schedule_bound_ns, scope.bound_ns)
+            line += f", {format_ns(order)} in their order"
+        lines.append(line)
     if scope.gaps and scope.gaps.count and scope.idle_ns >= _IDLE_SHARE * scope.span_ns:
         most, longest = scope.gaps.kinds[0], scope.gaps.largest[0]
         lines.append(

@@ -641,7 +641,9 @@
     const hiddenPaint = (paint) => {
       if (state.hidden.has(paint)) return true;
       const { classes } = paints[paint];
-      return paint >= meta.first_set && classes.every((name) => state.hidden.has(paints.findIndex((each) => each.name === name)));
+      if (paint < meta.first_set) return false;
+      if (classes.every((name) => meta.hosts.includes(name))) return true;  // nothing ran on the GPU
+      return classes.every((name) => state.hidden.has(paints.findIndex((each) => each.name === name)));
     };
 
     const inset = (kind) => (kind === "device" ? 4 : 2);
