@@ -136,3 +136,11 @@ def test_messages_name_their_communicator_where_there_are_several(
         assert {"af305521", "c9da0243", "d88f1e0a"} <= named
         assert main(["analyze", *one, *options]) == 0
         assert "in d7984655" not in capsys.readouterr().out
+
+
+def test_ranks_are_judged_jointly(capsys: pytest.CaptureFixture[str]) -> None:
+    ranks = [str(samples.path(f"jacobi_nccl_r{rank}")) for rank in (0, 1)]
+    assert main(["analyze", *ranks]) == 0
+    assert "joint" in capsys.readouterr().out
+    assert main(["analyze", ranks[0], str(samples.path("streams"))]) == 0
+    assert "joint" not in capsys.readouterr().out

@@ -273,7 +273,7 @@ def test_a_pair_is_jointly_what_it_is_on_the_worst_rank(ranks: Ranks) -> None:
     frame = ranks.verdicts("nccl_overlap")
     assert set(frame.index.get_level_values("range")) == {"nccl_overlap"}
     (row,) = frame.query("a == 'comm' and b == 'kernel'").to_dict("records")
-    assert row == {"joint": "immaterial", "rank 0": "overlapped", "rank 1": "immaterial"}
+    assert row == {"joint": "overlapped", "rank 0": "overlapped", "rank 1": "immaterial"}
     assert "(whole trace)" in set(ranks.verdicts().index.get_level_values("range"))
 
 

@@ -158,6 +158,10 @@ def test_several_traces_share_one_clock() -> None:
     ]
     assert timeline.end_ns == 250
     assert "by the time of day." in timeline.alignment.note
+    late = Timeline([one, dataclasses.replace(two, start_utc_ns=10**12)])
+    assert {start for start, *_ in marks(late, "stream", 0, 400)} == {0}
+    assert "are they of one run?" in late.alignment.note
+    assert (timeline.alignment.common, late.alignment.common) == (True, False)
     unknown = Timeline([one, dataclasses.replace(two, start_utc_ns=None)])
     assert {start for start, *_ in marks(unknown, "stream", 0, 400)} == {0}
 
