@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import dataclasses
 import io
@@ -24,7 +25,7 @@ from gpuscope.errors import (
 from gpuscope.figures.scaling import RANKS, scaling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.table import Table
@@ -108,16 +109,17 @@ def _sweep(args: argparse.Namespace, benchmark: Benchmark, job: Job, display: Di
     folder = folders.prepare(args.out, f"{benchmark.name}-sweep", force=args.force)
     rows: list[tuple[str, Mapping[str, Any]]] = []
     first: Path | None = None
-    for value in values:
-        display.say(f"{option} {value}")
-        name = re.sub(r"[^0-9A-Za-z._-]", "_", value)
-        if over_ranks:
-            ranked = argparse.Namespace(**{**vars(args), "ranks": int(value)})
-            rows.append((value, _measure(ranked, job, folder, name, display, plan=first)))
-            first = first or folder.path / f"{name}.json"  # all do what it was calibrated to
-        else:
-            more = dataclasses.replace(job, options=(*job.options, f"--{option}={value}"))
-            rows.append((value, _measure(args, more, folder, name, display)))
+    with _kept_if_measured(folder, display):
+        for value in values:
+            display.say(f"{option} {value}")
+            name = re.sub(r"[^0-9A-Za-z._-]", "_", value)
+            if over_ranks:
+                ranked = argparse.Namespace(**{**vars(args), "ranks": int(value)})
+                rows.append((value, _measure(ranked, job, folder, name, display, plan=first)))
+                first = first or folder.path / f"{name}.json"  # all do what it was calibrated to
+            else:
+                more = dataclasses.replace(job, options=(*job.options, f"--{option}={value}"))
+                rows.append((value, _measure(args, more, folder, name, display)))
     _write_series(folder, "sweep", option, benchmark, rows)
     _write_plot(folder.path / "sweep.html", option, rows)
     _show_series(args, folder, "sweep", lambda: _series_table(option, rows))
@@ -156,11 +158,12 @@ def _repeat(args: argparse.Namespace, benchmark: Benchmark, job: Job, display: D
     folder = folders.prepare(args.out, f"{benchmark.name}-repeat", force=args.force)
     rows: list[tuple[str, Mapping[str, Any]]] = []
     first: Path | None = None
-    for number in range(1, int(args.repeat) + 1):
-        display.say(f"process {number} of {args.repeat}")
-        name = str(number)
-        rows.append((name, _measure(args, job, folder, name, display, plan=first)))
-        first = first or folder.path / f"{name}.json"  # all do what it was calibrated to
+    with _kept_if_measured(folder, display):
+        for number in range(1, int(args.repeat) + 1):
+            display.say(f"process {number} of {args.repeat}")
+            name = str(number)
+            rows.append((name, _measure(args, job, folder, name, display, plan=first)))
+            first = first or folder.path / f"{name}.json"  # all do what it was calibrated to
     _write_series(folder, "repeat", "process", benchmark, rows)
     spreads = _spreads([result for _, result in rows])
     _show_series(args, folder, "repeat", lambda: _repeat_table(spreads))
@@ -174,6 +177,17 @@ def _repeat(args: argparse.Namespace, benchmark: Benchmark, job: Job, display: D
             f"{REPEATABLE_RATIO:.0%} apart. Is something else using the machine?"
         )
     return 0
+
+
+@contextlib.contextmanager
+def _kept_if_measured(folder: RunFolder, display: Display) -> Iterator[None]:
+    """Where the runs end early, keep the folder only with results in it, and say where they are."""
+    try:
+        yield
+    except (GpuscopeError, KeyboardInterrupt):
+        if not folder.remove_if_empty():
+            display.say(f"what was measured before is in {folder.path}")
+        raise
 
 
 def _measure(
@@ -215,6 +229,20 @@ def _spreads(results: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, int
 # ── all benchmarks ───────────────────────────────────────────────────────────────────────────────
 
 
+def check_all(args: argparse.Namespace) -> None:
+    """Refuse what does not go with --all.
+
+    Raises
+    ------
+    UsageError
+        Something of it is given.
+    """
+    if args.target or args.sweep or args.repeat or args.twin or args.view:
+        raise UsageError("--all takes no name, no --twin, --sweep, --repeat or --view.")
+    if args.ranks is not None:
+        raise UsageError("--all runs the benchmarks for one GPU: leave --ranks out.")
+
+
 def run_all(
     args: argparse.Namespace, run_one: Callable[[str, RunFolder], Outcome], display: Display
 ) -> int:
@@ -226,31 +254,32 @@ def run_all(
     from gpuscope.model import codec
     from gpuscope.recording import folder as folders
 
-    if args.target or args.sweep or args.repeat or args.twin or args.view:
-        raise UsageError("--all takes no name, no --twin, --sweep, --repeat or --view.")
     folder = folders.prepare(args.out, "all", force=args.force)
     results: dict[str, Mapping[str, Any]] = {}
     verdicts: dict[str, str] = {}
     failures: list[GpuscopeError] = []
-    for benchmark in BENCHMARKS:
-        if benchmark.needs != "1 GPU":
-            continue
-        display.say(benchmark.name)
-        part = folders.prepare(folder.path / benchmark.name, benchmark.name, force=args.force)
-        try:
-            outcome = run_one(benchmark.name, part)
-        except GpuscopeError as error:
-            display.say(str(error))
-            failures.append(error)
-            verdicts[benchmark.name] = "failed"
-            continue
-        if outcome.exit_code == INTERRUPTED:
-            raise KeyboardInterrupt
-        if outcome.failure:
-            failures.append(outcome.failure)
-        verdicts[benchmark.name] = _verdict(outcome)
-        if outcome.untraced is not None:
-            results[benchmark.name] = outcome.untraced
+    with _kept_if_measured(folder, display):
+        for benchmark in BENCHMARKS:
+            if benchmark.needs != "1 GPU":
+                continue
+            display.say(benchmark.name)
+            part = folders.prepare(folder.path / benchmark.name, benchmark.name, force=args.force)
+            try:
+                outcome = run_one(benchmark.name, part)
+            except GpuscopeError as error:
+                display.say(str(error))
+                failures.append(error)
+                verdicts[benchmark.name] = "failed"
+                continue
+            if outcome.exit_code == INTERRUPTED:
+                raise KeyboardInterrupt
+            if outcome.failure:
+                failures.append(outcome.failure)
+            verdicts[benchmark.name] = _verdict(outcome)
+            if outcome.untraced is not None:
+                results[benchmark.name] = outcome.untraced
+        if not results:
+            raise failures[0]
     content = {
         "schema_version": 1,
         "verdicts": verdicts,

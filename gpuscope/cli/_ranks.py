@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from gpuscope.errors import (
     GateError,
     GpuscopeError,
     MissingError,
+    OutputError,
     ProgramError,
     TraceError,
     UsageError,
@@ -74,7 +76,12 @@ def time_once(
 
     launcher = ranks.find_launcher(args.launcher)
     own = folders.prepare(folder, job.name, force=args.force, of_all_ranks=True)
-    return _Session(args, job, None, own, display, launcher, None).time(plan)
+    try:
+        return _Session(args, job, None, own, display, launcher, None).time(plan)
+    except (GpuscopeError, KeyboardInterrupt):
+        ranks.clear(own.path)  # how they ended is in the error
+        own.remove_if_empty()
+        raise
 
 
 def wanted(args: argparse.Namespace, benchmark: Benchmark | None) -> bool:
@@ -146,6 +153,9 @@ def run_ranks(
         if args.view and recorder is not None and code != INTERRUPTED:
             view(folder)
         return code
+    except (GpuscopeError, KeyboardInterrupt) as error:
+        session.list_failed(error)
+        raise
     finally:
         session.end()
         folder.remove_if_empty()
@@ -173,6 +183,7 @@ class _Session:
         self.timeout_s: float | None = default_s if args.timeout is None else args.timeout
         self.tasks = 0
         self.table: Sequence[str] = ()
+        self.words: Sequence[Word] = ()
         self.untraced: Mapping[str, Any] | None = None
         self.traced: Mapping[str, Any] | None = None
         self.perturbed: Mapping[str, float] = {}
@@ -211,6 +222,17 @@ class _Session:
             raise failure
         return code
 
+    def list_failed(self, error: GpuscopeError | KeyboardInterrupt) -> None:
+        """Write the ``run.json`` of a run that ended before its report, if a rank left anything."""
+        from gpuscope.model import codec
+
+        left = any(path.is_file() for path in self.folder.path.glob("rank*/*"))
+        if left and not self.folder.run.exists():
+            code = error.exit_code if isinstance(error, GpuscopeError) else INTERRUPTED
+            record = self._record(self.words, None, code, None)
+            with contextlib.suppress(OutputError):  # the first error is the one to tell
+                self.folder.write_json(self.folder.run, codec.dumps(record))
+
     def time(self, plan: Path | None) -> Mapping[str, Any]:
         """Run the benchmark for the times alone; return the result."""
         return self._times(self._do(traced=False, plan=plan))
@@ -239,16 +261,17 @@ class _Session:
         self._report(words, None, None, 0, caught=said)
         return 0
 
-    def _do(self, *, traced: bool, plan: Path | None = None) -> list[Word]:
+    def _do(self, *, traced: bool, plan: Path | None = None) -> Sequence[Word]:
         """Have all ranks do one task, and return how each ended."""
         from gpuscope.recording import ranks
 
         task = self._task(traced, plan)
         self.tasks += 1
         if self.me is not None:
-            return ranks.lead(self.me, task, self.folder.path, self.display)
+            self.words = ranks.lead(self.me, task, self.folder.path, self.display)
+            return self.words
         assert self.launcher is not None
-        return ranks.launch(
+        self.words = ranks.launch(
             self.launcher,
             task,
             self.folder.path,
@@ -256,6 +279,7 @@ class _Session:
             hosts=self.args.hosts,
             extra=self.job.launcher_args,
         )
+        return self.words
 
     def _task(self, traced: bool, plan: Path | None) -> Task:
         from gpuscope.recording import launch, ranks

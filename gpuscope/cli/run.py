@@ -27,6 +27,7 @@ recorded is kept.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import shutil
 import sys
@@ -40,6 +41,7 @@ from gpuscope.errors import (
     CannotJudgeError,
     GateError,
     GpuscopeError,
+    OutputError,
     ProgramError,
     UsageError,
 )
@@ -115,6 +117,7 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
     )
     many.add_argument(
         "--sweep",
+        action=_Once,
         metavar="OPTION=V,V,...",
         help="the times of the benchmark for each value of one of its options",
     )
@@ -144,6 +147,21 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--port", metavar="N", help="the page's port")
     where.add_argument("--host", metavar="ADDRESS", help="the address the page listens on")
     where.add_argument("--no-browser", action="store_true", help="only print the page's address")
+
+
+class _Once(argparse.Action):
+    """An option of which a second one would silently replace the first."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest, None) is not None:
+            raise argparse.ArgumentError(self, "one at a time: it is given twice")
+        setattr(namespace, self.dest, values)
 
 
 def _count(text: str) -> int:
@@ -196,6 +214,8 @@ class _Outcome:
     analysis: Analysis | None = None
     judgement: Judgement | None = None
     perturbed: dict[str, float] = field(default_factory=dict)
+    interrupted: bool = False
+    """By Ctrl-C."""
     caught: str | None = None
     """What the data check said of a twin that spoils the data."""
     table: str = ""
@@ -204,7 +224,7 @@ class _Outcome:
 
     @property
     def exit_code(self) -> int:
-        if self.recording is not None and self.recording.interrupted:
+        if self.interrupted:
             return INTERRUPTED
         return self.failure.exit_code if self.failure else 0
 
@@ -216,11 +236,10 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope.recording.display import Display
 
     display = Display()
-    if args.all:
-        if args.ranks is not None:
-            raise UsageError("--all runs the benchmarks for one GPU: leave --ranks out.")
+    request = None if args.all else _understand(args)
+    if request is None or args.all:  # the latter where --all stands behind a name
+        _many.check_all(args)
         return _all(args, display)
-    request = _understand(args)
     if args.sweep or args.repeat:
         return _many.run_series(args, request.benchmark, _job(request), display)
     ranks_wanted = _ranks.wanted(args, request.benchmark)
@@ -231,11 +250,7 @@ def run(args: argparse.Namespace) -> int:
             args, _job(request), recorder, display, lambda folder: _view(args, folder)
         )
     folder = folders.prepare(args.out, request.name, force=args.force)
-    try:
-        outcome = _record(request, recorder, folder, display)
-    except BaseException:
-        folder.remove_if_empty()
-        raise
+    outcome = _record(request, recorder, folder, display)
     _report(request, outcome, recorder, folder, display)
     if outcome.exit_code == INTERRUPTED:
         display.say("interrupted; what was recorded until then is kept and analyzed")
@@ -388,20 +403,35 @@ def _choose_recorder(args: argparse.Namespace, display: Display) -> Recorder:
 def _record(
     request: _Request, recorder: Recorder | None, folder: RunFolder, display: Display
 ) -> _Outcome:
+    """Record and judge. What ends early leaves no folder, or one that says how it ended."""
+    outcome = _Outcome()
+    try:
+        if request.benchmark is not None:
+            _time(request, folder, display, outcome)
+        if recorder is not None and not outcome.caught:
+            _record_trace(request, recorder, folder, display, outcome)
+    except BaseException as error:
+        if not folder.remove_if_empty() and isinstance(error, GpuscopeError | KeyboardInterrupt):
+            outcome.interrupted = isinstance(error, KeyboardInterrupt)
+            outcome.failure = error if isinstance(error, GpuscopeError) else None
+            with contextlib.suppress(OutputError):  # the first error is the one to tell
+                _save(request, outcome, recorder, folder)
+        raise
+    return outcome
+
+
+def _record_trace(
+    request: _Request, recorder: Recorder, folder: RunFolder, display: Display, outcome: _Outcome
+) -> None:
     from gpuscope.recording.folder import read_result
 
-    outcome = _Outcome()
-    if request.benchmark is not None:
-        _time(request, folder, display, outcome)
-    if recorder is None or outcome.caught:
-        return outcome
     outcome.recording = _trace(request, recorder, folder, display)
+    outcome.interrupted = outcome.recording.interrupted
     if folder.traced.exists():
         outcome.traced = read_result(folder.traced)
     _say_what_ended(outcome.recording, request, display)
     _analyze(request, recorder, folder, outcome, display)
     outcome.failure = _failure(request, outcome, folder) or outcome.failure
-    return outcome
 
 
 def _time(request: _Request, folder: RunFolder, display: Display, outcome: _Outcome) -> None:
@@ -588,7 +618,7 @@ def _run_record(request: _Request, outcome: _Outcome, recorder: Recorder | None)
         "perturbed": outcome.perturbed,
         "caught": outcome.caught,
         "expected": outcome.judgement.rows if outcome.judgement else None,
-        "interrupted": bool(recording and recording.interrupted),
+        "interrupted": outcome.interrupted,
         "program_exit_code": recording.program_code if recording else None,
         "exit_code": outcome.exit_code,
     }

@@ -57,8 +57,8 @@ class RunFolder:
                 part.unlink(missing_ok=True)
             raise _not_writable(path, error) from None
 
-    def remove_if_empty(self) -> None:
-        """Remove the folder when nothing came to be in it, and ``runs`` with it.
+    def remove_if_empty(self) -> bool:
+        """Remove the folder when nothing came to be in it, and ``runs`` with it; say if it is gone.
 
         The empty folders of ranks that never started are nothing, too.
         """
@@ -69,6 +69,7 @@ class RunFolder:
             self.path.rmdir()
             if self.path.parent == DEFAULT_PARENT.absolute():
                 self.path.parent.rmdir()
+        return not self.path.exists()
 
 
 def prepare(out: Path | None, name: str, *, force: bool, of_all_ranks: bool = False) -> RunFolder:

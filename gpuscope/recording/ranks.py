@@ -227,14 +227,20 @@ def rank_folders(folder: Path) -> list[Path]:
     return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name[4:]))
 
 
-def prepare(folder: Path, size: int) -> None:
-    """Make the folders of the ranks, and remove what an earlier run left in them."""
-    for old in (*rank_folders(folder), *(folder / f"rank{rank}" for rank in range(size))):
+def clear(folder: Path) -> None:
+    """Remove what a run left in the folders of its ranks."""
+    for old in rank_folders(folder):
         for name in (*RunFolder.NAMES, _WORD):
             (old / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             old.rmdir()
-    (folder / _STOP).unlink(missing_ok=True)
+    for name in (_TASK, _STOP):
+        (folder / name).unlink(missing_ok=True)
+
+
+def prepare(folder: Path, size: int) -> None:
+    """Make the folders of the ranks, and remove what an earlier run left in them."""
+    clear(folder)
     for rank in range(size):
         (folder / f"rank{rank}").mkdir(exist_ok=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,11 +16,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from gpuscope.cli import main
+from gpuscope.errors import TraceError
 from gpuscope.recording import launch, nsys
+from gpuscope.recording.recorder import NsysRecorder
 from tests.unit.recording import fake_nsys
 
 ROOT = Path(__file__).parents[2]
@@ -255,6 +259,24 @@ def test_a_twin_that_must_be_caught_and_is_not(
 
 
 @pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(TraceError("it is cut short"), "failed"), (KeyboardInterrupt(), "interrupted")],
+)
+def test_a_run_that_ends_behind_its_times_is_listed_as_what_it_is(
+    benchmark: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    error: BaseException,
+    outcome: str,
+) -> None:
+    monkeypatch.setattr(NsysRecorder, "export", Mock(side_effect=error))
+
+    assert main(["run", "--nsys", "streams"]) == (1 if outcome == "failed" else 130)
+    assert main(["runs"]) == 0
+    assert re.search(rf"last +streams +{outcome} +streams-", capfd.readouterr().out)
+
+
+@pytest.mark.parametrize(
     ("error", "code"),
     [("no CUDA driver or GPU found: …", 3), ("wrong data: 1 of 2 elements differ", 1)],
 )
@@ -352,6 +374,9 @@ def test_no_nsys(
     assert main(["run", "--nsys", "--", *HELLO]) == 3
     assert "install Nsight Systems" in capfd.readouterr().err
     assert not (in_folder / "runs").exists()
+    for words in (["--all", "streams"], ["streams", "--all"], ["--all", "--sweep", "x=1"]):
+        assert main(["run", *words]) == 2
+        assert "--all takes no name" in capfd.readouterr().err
 
 
 def test_a_missing_importer_is_found_before_the_program_is_run(

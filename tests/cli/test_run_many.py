@@ -186,6 +186,22 @@ def test_a_failure_ends_the_series_with_its_own_sentence(
     stand_in(failing="streams")
     assert main(["run", "streams", "--repeat", "3"]) == 1
     assert "the GPU is on fire" in capfd.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_what_was_measured_before_a_failure_is_kept_and_said(
+    stand_in: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(slowdowns=[1])  # the second process crashes
+    assert main(["run", "streams", "--sweep", "kernel-ratio=1,2"]) == 1
+    assert f"what was measured before is in {folder().absolute()}" in capfd.readouterr().err
+    assert [path.name for path in folder().iterdir()] == ["1.json"]
+
+
+def test_all_of_which_none_runs_leave_nothing(stand_in: Callable[..., None]) -> None:
+    stand_in(slowdowns=[])
+    assert main(["run", "--untraced", "--all"]) == 1
+    assert not Path("runs").exists()
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -256,6 +272,21 @@ def test_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) 
     assert main(["run", "--untraced", *words]) == UsageError.exit_code
     assert said in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--sweep=size=1M,2M", "--sweep=chunks=2,4", "streams"],
+        ["--sweep=size=1M,2M", "streams", "--sweep=chunks=2,4"],
+        ["streams", "--sweep=size=1M,2M", "--sweep=chunks=2,4"],
+    ],
+)
+def test_one_sweep_at_a_time(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *words])
+    assert ended.value.code == UsageError.exit_code
+    assert "--sweep: one at a time: it is given twice" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("stand_in")

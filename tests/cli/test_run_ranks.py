@@ -213,6 +213,8 @@ def test_wrong_data_on_a_rank_is_an_error_unless_the_twin_is_to_show_it(
     said = f"{benchmarks.WRONG_DATA}: 1 of 8 elements differ"
     assert benchmark("--nsys", "--ranks=2", error=said, code=1) == 1
     assert f"rank 0 of streams on {socket.gethostname()}: {said}" in capfd.readouterr().err
+    record = json.loads((in_folder / "r" / "run.json").read_text())
+    assert (record["exit_code"], record["ranks"][1]["error"]) == (1, said)
     twin = ("--nsys", "--ranks=2", "--twin=corrupt-element", "--force")
     assert benchmark(*twin, error=said, code=1) == 0
     assert "corrupt-element: caught, as it must be (wrong data" in capfd.readouterr().out
@@ -267,6 +269,7 @@ def test_a_rank_that_fails_ends_the_sweep(
 ) -> None:
     assert benchmark("--sweep", "ranks=1,2", error="the GPU is on fire", code=1) == 1
     assert "the GPU is on fire" in capfd.readouterr().err
+    assert not (in_folder / "r").exists()
 
 
 def test_a_benchmark_of_one_process_takes_no_ranks(
