@@ -61,8 +61,11 @@ class Batch:
         """Lay out groups; `entries` is the number of entries there are."""
         group = groups.group_of_rows()
         engine = in_classes(activities.op_class[groups.rows], ENGINE_CODES)
-        rows, group = groups.rows[engine], group[engine]
-        start, end = activities.start_ns[rows], activities.end_ns[rows]
+        rows = groups.rows
+        if not engine.all():
+            kept = np.flatnonzero(engine)
+            rows, group = rows.take(kept), group.take(kept)
+        start, end = activities.start_ns.take(rows), activities.end_ns.take(rows)
         if not len(rows):
             return cls(rows, group, group, start, end, start, np.zeros(entries, np.int64))
         first = run_starts(group)
@@ -74,13 +77,15 @@ class Batch:
         begin = np.minimum.reduceat(np.where(some, start, far), first)
         finish = np.maximum.reduceat(np.where(some, end, -1), first)
         span = np.where(finish >= 0, finish - begin, 0)
-        entry = groups.entry[group]
+        entry = groups.entry.take(group)
+        start += shift
+        end += shift
         return cls(
             rows=rows,
             group=group,
             entry=entry,
-            start=start + shift,
-            end=end + shift,
+            start=start,
+            end=end,
             shift=shift,
             span_ns=sum_by(span, entry[first], entries),
         )
