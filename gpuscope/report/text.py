@@ -67,7 +67,7 @@ def render_analysis(analysis: Analysis, console: Console, top: int | None = None
     from rich.markup import escape
 
     trace = analysis.trace
-    recorder = f"{RECORDERS[trace.format]} {trace.tool_version or 'of some version'}"
+    recorder = " ".join(filter(None, (RECORDERS[trace.format], trace.tool_version)))
     console.print(
         f"[bold]{escape(printable(trace.path))}[/bold]  {trace.operations} operations in "
         f"{format_ns(trace.duration_ns)}, {recorder}",
