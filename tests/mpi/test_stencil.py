@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -73,7 +74,8 @@ def test_without_a_gpu_the_command_line_says_so(tmp_path: Path) -> None:
     )
     assert done.returncode == 3, done.stderr
     assert "CuPy cannot be imported" in done.stderr or "no CUDA driver or GPU" in done.stderr
-    assert not list(tmp_path.rglob("run.json"))
+    (record,) = tmp_path.rglob("run.json")
+    assert json.loads(record.read_text())["exit_code"] == 3
 
 
 @pytest.mark.nsys
