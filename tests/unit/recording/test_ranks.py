@@ -110,7 +110,7 @@ def test_a_pair_is_hidden_only_where_it_was_hidden_on_every_rank() -> None:
 
     row = rows["nccl_overlap", "comm", "kernel"]
     assert row.verdicts == ("overlapped", "immaterial")
-    assert row.joint == "immaterial"
+    assert row.joint == "overlapped"
     own = [entry.scope.pair("comm", "kernel") for each in both.traces
            for entry in each.ranges_named("nccl_overlap")]  # fmt: skip
     assert row.overlap_ratios == tuple(pair.overlap_ratio for pair in own if pair)
@@ -123,6 +123,8 @@ def test_a_pair_is_hidden_only_where_it_was_hidden_on_every_rank() -> None:
         (("overlapped", "serialized", "partial"), "serialized"),
         ((None, "pipelined", "overlapped"), "pipelined"),
         (("inconclusive", "partial"), "partial"),
+        (("immaterial", "overlapped"), "overlapped"),
+        (("immaterial", None), "immaterial"),
     ],
 )
 def test_joint_verdicts(verdicts: tuple[str | None, ...], joint: str) -> None:
