@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpuscope import samples
+from gpuscope import contention, samples, waits
 from gpuscope.model.classes import CODE
 from gpuscope.model.trace import SmLimits, Trace
 from gpuscope.readers import open_trace
+from gpuscope.scopes import Activities
 from gpuscope.waits import REASONS, START_LATENCY_NS, Waits, call_name
 from tests.make_trace import make_trace
 from tests.unit.analyzers.test_causes_program import CALL_NS, GAP_NS, MS, Program
@@ -255,3 +258,38 @@ def test_reasons_of_the_shipped_traces() -> None:
 
 def test_the_name_of_a_call() -> None:
     assert call_name("cudaMemcpyAsync_ptsz_v7000") == "cudaMemcpyAsync"
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 9)), max_size=30)
+
+
+@pytest.mark.parametrize("block_rows", [1, 2, 3, 7])
+def test_the_latest_end_so_far_goes_on_from_block_to_block(
+    block_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "_BLOCK_ROWS", block_rows)
+
+    @given(ROWS)
+    def check(rows: list[tuple[int, int]]) -> None:
+        rows = sorted(rows, key=lambda row: row[0])
+        group, value = (np.array([row[i] for row in rows], np.int64) for i in (0, 1))
+        position, reach = waits._running_max(group, value)
+        for at, (mine, _) in enumerate(rows):
+            before = [(end, k) for k, (g, end) in enumerate(rows[: at + 1]) if g == mine]
+            known = [each for each in before if each[0] >= 0]
+            assert (reach[at], position[at]) == (max(known) if known else (-1, -1))
+
+    check()
+
+
+def test_kinds_of_operations_are_the_same_however_the_rows_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = open_trace(samples.path("streams"))
+    activities = Activities.of(trace)
+    whole = contention.Kinds(trace, activities)
+    monkeypatch.setattr(contention, "_BLOCK_ROWS", 7)
+    cut = contention.Kinds(trace, activities)
+    assert cut.columns == whole.columns
+    assert cut.count == 3
+    np.testing.assert_array_equal(cut.of_row, whole.of_row)

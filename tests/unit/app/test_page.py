@@ -416,3 +416,13 @@ def test_the_ranks_of_a_run_have_one_card_a_range_with_the_worst_of_each_pair() 
     assert card.to_plotly_json()["props"]["data-device"] == "1"
     (card,) = layout.cards(Session([rank(0, hidden), rank(1, hidden)]))
     assert "✓ overlapped" in str(card)
+
+
+def test_the_time_of_the_host_in_mpi_is_on_no_card() -> None:
+    traces = [api.open_trace(samples.path(f"jacobi_nccl_r{rank}")) for rank in (0, 1)]
+    session = Session(traces)
+    pairs = [pair for entry in session.carded[0] for pair in entry.scope.pairs]
+    assert any("mpi" in (pair.a, pair.b) for pair in pairs)
+    text = str(layout.page(session))
+    assert "comm ∩ kernel" in text
+    assert "∩ mpi" not in text

@@ -11,7 +11,7 @@ from rich.console import Console
 from gpuscope import api
 from gpuscope.model.result import Analysis, JudgedHidden, Judgement
 from gpuscope.report.table import to_csv, to_markdown
-from gpuscope.report.text import render_analysis, render_judgement
+from gpuscope.report.text import detail_lines, render_analysis, render_judgement
 from tests.make_trace import make_trace
 
 MS = 1_000_000
@@ -130,3 +130,16 @@ def test_what_must_be_hidden_is_a_bound_that_is_met_missed_or_not_judged() -> No
     assert "serialized transfers hidden ≤ 10.0 % 50.0 % NOT MET" in lines
     assert "short transfers hidden not judged 50.0 % met" in lines
     assert "gone transfers hidden ≥ 80.0 % no such range cannot judge" in lines
+
+
+def test_the_best_in_order_is_none_that_an_engine_rules_out() -> None:
+    """Four copies on four streams: no path is longer than one, but they share an engine."""
+    rows = [(10 * k, 10 * k + 10, f"s{k}", {"launch": k}) for k in range(4)]
+    kernels = [(15, 25, "s9", {"launch": 5})]
+    (device,) = api.analyze_trace(make_trace(h2d=rows, kernels=kernels)).devices
+    scope = device.scope
+    assert scope.schedule_bound_ns is not None
+    assert scope.schedule_bound_ns < scope.bound_ns
+    assert "at best 40 ns if the chunks are independent, 40 ns in their order" in detail_lines(
+        scope, whole=True
+    )
