@@ -285,11 +285,11 @@ def test_the_latest_end_so_far_goes_on_from_block_to_block(
 def test_kinds_of_operations_are_the_same_however_the_rows_are_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trace = open_trace(samples.path("streams"))
+    trace = open_trace(samples.path("training"))
     activities = Activities.of(trace)
     whole = contention.Kinds(trace, activities)
     monkeypatch.setattr(contention, "_BLOCK_ROWS", 7)
     cut = contention.Kinds(trace, activities)
     assert cut.columns == whole.columns
-    assert cut.count == 3
+    assert cut.count > 10
     np.testing.assert_array_equal(cut.of_row, whole.of_row)
