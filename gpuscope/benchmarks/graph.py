@@ -30,17 +30,13 @@ from gpuscope.benchmarks._harness import (
     Session,
     Twin,
     add_chunk_arguments,
-    calibrate_steps,
     choose_chunk_bytes,
     chosen_options,
     format_size,
-    max_steps,
     open_session,
     pass_term,
     positive_int,
     refuse_inexact,
-    report_pipeline,
-    say,
 )
 from gpuscope.errors import UsageError
 from gpuscope.units import format_ns
@@ -138,12 +134,9 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     )
     work = _Workload(session, options, size_bytes)
     pattern = Pattern(session.cp, session.cp.empty(work.elements, "float32"))
-    pattern.fill(work.hosts)
-    work.work(work.buffers[0].data.ptr, work.streams[0])  # loads it: not behind a closed gate
-    session.cp.cuda.runtime.deviceSynchronize()
+    work.fill(pattern)
     if options.kernel_steps is None:
-        say("calibrating the kernel")
-        work.steps = calibrate_steps(work.kernel_ns, work.h2d_ns(), max_steps())
+        work.calibrate()
     work.capture(linear=twin == "linear")
     measured = session.measure(
         [
@@ -155,16 +148,9 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         check=lambda: work.check(pattern),
         corrupt=work.hosts[-1] if twin == CORRUPT.name else None,
     )
-    pipeline = Pipeline(work.stage_times(), options.chunks, options.streams, session.copy_engines)
+    pipeline = work.pipeline(options.streams)
+    report = work.report(pipeline, measured, "sequential", "graph")
     passes, issued = measured.passes, measured.issued
-    report = report_pipeline(
-        pipeline,
-        work.both_ways_ns(),
-        passes["sequential"],
-        passes["graph"],
-        size_bytes=size_bytes,
-        pcie_bytes_per_s=session.pcie_limit_bytes_per_s(measured.readings),
-    )
     figures = report.figures | {
         "streamed_speedup": passes["sequential"].median_ns / passes["streamed"].median_ns,
         "streamed_issue_ns": issued["streamed"].median_ns,

@@ -183,7 +183,8 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     pageable = twin == "pageable"
     limit_bytes = buffer_limit_bytes(session, device_buffers=3, host_buffers=2)
     wanted = _PAGEABLE_SIZE_BYTES if pageable else _SIZE_BYTES
-    size_bytes = chosen_bytes(options.size_bytes, wanted, limit_bytes)
+    notes: list[str] = []
+    size_bytes = chosen_bytes(options.size_bytes, wanted, limit_bytes, notes)
     copies = options.copies or (_PAGEABLE_COPIES if pageable else _COPIES)
     work = _Workload(
         session, size_bytes, copies, streams=options.same_direction, pinned=not pageable
@@ -223,6 +224,7 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         title=f"{copies} copies of {format_size(size_bytes)}, "
         f"{'pageable' if pageable else 'pinned'}",
         lines=_lines(figures),
+        notes=notes,
     )
 
 

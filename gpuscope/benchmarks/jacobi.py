@@ -233,8 +233,8 @@ def _run(arguments: argparse.Namespace) -> Result:
 
 def _choose_size(session: Session, options: _Options, notes: list[str]) -> int:
     """Return the edge of the grid: the one asked for if it fits, else one that does."""
-    # Three grids, two to check them with, and one snapshot on the host.
-    limit_bytes = buffer_limit_bytes(session, device_buffers=5, host_buffers=1)
+    # Three grids, and two to check them with; a snapshot on the host, and the calibration's.
+    limit_bytes = buffer_limit_bytes(session, device_buffers=5, host_buffers=2)
     largest = math.isqrt(limit_bytes // 4)
     if options.size is not None:
         if options.size > largest:
@@ -281,11 +281,7 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     _prove(cp, kernels)
     size = _choose_size(session, options, notes)
     pageable = twin == "pageable-snapshot"
-    probe = _Grid(cp, kernels, size, 1, 1, pinned=not pageable)
-    step_ns, copy_ns = _stage_times(session, probe)
-    del probe
-    every = options.every or _choose_every(step_ns, copy_ns)
-    steps = options.steps or _SNAPSHOTS * every
+    steps, every = _choose_steps(session, kernels, size, options)
     grid = _Grid(cp, kernels, size, steps, every, pinned=not pageable)
     check = _Check(grid)
     streams = [grid.compute, grid.copies]
@@ -351,12 +347,26 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
             f"norm of the last step {math.sqrt(grid.host_norms[-1]):.6g}",
         ],
         notes=notes,
+        memory_bound=tuple(measured.passes),
     )
 
 
 def _grids_fit_cache(size: int, l2_bytes: int) -> bool:
     """Say whether the two grids of a step are so small that the memory does not limit it."""
     return BYTES_AN_UPDATE * size * size <= CACHE_FACTOR * l2_bytes
+
+
+def _choose_steps(
+    session: Session, kernels: StencilKernels, size: int, options: _Options
+) -> tuple[int, int]:
+    """Return the steps of a pass, and those from one snapshot to the next.
+
+    They are found with a copy to pinned memory for the twin, too: it does the same work. Under its
+    own, slower copy a pass would last so long that the power cap takes the clock down.
+    """
+    probe = _Grid(session.cp, kernels, size, 1, 1, pinned=True)
+    every = options.every or _choose_every(*_stage_times(session, probe))
+    return options.steps or _SNAPSHOTS * every, every
 
 
 def _choose_every(step_ns: int, copy_ns: int) -> int:

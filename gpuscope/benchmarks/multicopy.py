@@ -41,16 +41,12 @@ from gpuscope.benchmarks._harness import (
     Twin,
     add_chunk_arguments,
     buffer_limit_bytes,
-    calibrate_steps,
     chosen_bytes,
     chosen_options,
     format_size,
-    max_steps,
     open_session,
     positive_int,
     refuse_inexact,
-    report_pipeline,
-    say,
 )
 from gpuscope.errors import UsageError
 from gpuscope.units import format_ns
@@ -124,7 +120,8 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     limit_bytes = buffer_limit_bytes(
         session, device_buffers=2 * options.streams + 1, host_buffers=2 * options.cycles
     )
-    size_bytes = chosen_bytes(options.size_bytes, _SIZE_BYTES, limit_bytes)
+    notes: list[str] = []
+    size_bytes = chosen_bytes(options.size_bytes, _SIZE_BYTES, limit_bytes, notes)
     streams = [cp.cuda.Stream(non_blocking=True) for _ in range(options.streams)]
     if twin == "one-stream":
         streams = streams[:1] * options.streams
@@ -134,12 +131,9 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     matched = _Workload(session, options, size_bytes, options.kernel_steps or 1)
     pattern = Pattern(cp, cp.empty(matched.elements, "float32"))
     for work in (tiny, matched):
-        pattern.fill(work.hosts)
-        work.work(work.buffers[0].data.ptr, streams[0])  # loads it: not behind a closed gate
-    cp.cuda.runtime.deviceSynchronize()
+        work.fill(pattern)
     if options.kernel_steps is None:
-        say("calibrating the kernel")
-        matched.steps = calibrate_steps(matched.kernel_ns, matched.h2d_ns(), max_steps())
+        matched.calibrate()
 
     def check() -> None:
         tiny.check(pattern)
@@ -156,18 +150,11 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         check=check,
         corrupt=matched.hosts[-1] if twin == CORRUPT.name else None,
     )
-    stages = matched.stage_times()
-    pipeline = Pipeline(stages, options.cycles, options.streams, session.copy_engines)
+    pipeline = matched.pipeline(options.streams)
+    stages = pipeline.stages
     tiny_pipeline = replace(pipeline, stages=replace(stages, kernel=tiny.kernel_ns(1)))
     passes = measured.passes
-    report = report_pipeline(
-        pipeline,
-        matched.both_ways_ns(),
-        passes["matched-sequential"],
-        passes["matched-overlapped"],
-        size_bytes=size_bytes,
-        pcie_bytes_per_s=session.pcie_limit_bytes_per_s(measured.readings),
-    )
+    report = matched.report(pipeline, measured, "matched-sequential", "matched-overlapped")
     tiny_ns = passes["tiny-overlapped"].median_ns
     names = ("nothing overlaps", "one copy engine", "one engine a direction")
     limits = dict(zip(names, _cycle_limits_ns(stages), strict=True))
@@ -200,7 +187,7 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
             f"a cycle took {format_ns(cycle_ns)}; at least "
             + ", ".join(f"{format_ns(limit)} where {name}" for name, limit in limits.items()),
         ],
-        notes=report.notes,
+        notes=[*notes, *report.notes],
     )
 
 

@@ -277,10 +277,11 @@ def _run(arguments: argparse.Namespace) -> Result:
             ranks.session, device_buffers=options.transfers * (1 + len(_PASSES)), host_buffers=1
         )
         limit_bytes = min(ranks.gather(limit_bytes))
-        size_bytes = chosen_bytes(options.size_bytes, _SIZE_BYTES, limit_bytes)
+        notes: list[str] = []
+        size_bytes = chosen_bytes(options.size_bytes, _SIZE_BYTES, limit_bytes, notes)
         heap_bytes = (1 + len(_PASSES)) * options.transfers * size_bytes
         with open_heap(ranks, heap_bytes) as heap:
-            return _measure(ranks, heap, options, size_bytes, twin, arguments.reps)
+            return _measure(ranks, heap, options, size_bytes, twin, arguments.reps, notes)
 
 
 def _measure(
@@ -290,6 +291,7 @@ def _measure(
     size_bytes: int,
     twin: str | None,
     reps: int,
+    notes: list[str],
 ) -> Result:
     """Calibrate, measure, and put the result together."""
     session = ranks.session
@@ -329,6 +331,7 @@ def _measure(
             f"the kernel takes {format_ns(kernel_ns)}; a put of {_SMALL_BYTES} bytes "
             f"{format_ns(put_ns)}, one with a signal and the wait for it {format_ns(exchange_ns)}"
         ],
+        notes=notes,
     )
 
 

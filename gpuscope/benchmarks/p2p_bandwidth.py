@@ -279,7 +279,8 @@ def _measure(pair: Pair, options: _Options, twin: str | None, reps: int) -> Resu
     limit_bytes = pair.buffer_limit_bytes(
         device_buffers=2, host_buffers=2 * SLOTS if options.path == "staged" else 1
     )
-    size_bytes = chosen_bytes(options.size_bytes, _SIZE_BYTES, limit_bytes)
+    notes: list[str] = []
+    size_bytes = chosen_bytes(options.size_bytes, _SIZE_BYTES, limit_bytes, notes)
     work = _Workload(pair, options, size_bytes, one_stream=twin == "one-stream")
     if work.work is not None and options.kernel_steps is None:
         calibrate_steps(work.kernel_ns, work.copy_ns(), max_steps())
@@ -306,7 +307,7 @@ def _measure(pair: Pair, options: _Options, twin: str | None, reps: int) -> Resu
         title=f"{options.copies} copies of {format_size(size_bytes)}, "
         f"{'pulled' if options.pull else 'pushed'}, {pair}",
         lines=_lines(figures, own, medians),
-        notes=_notes(pair, options, size_bytes),
+        notes=[*notes, *_notes(pair, options, size_bytes)],
     )
 
 

@@ -171,7 +171,8 @@ def _run(arguments: argparse.Namespace) -> Result:
 def _measure(session: Session, options: _Options, twin: str | None, reps: int) -> Result:
     """Calibrate, measure, and put the result together."""
     limit_bytes = buffer_limit_bytes(session, device_buffers=2, host_buffers=2)
-    size_bytes = chosen_bytes(options.size_bytes, _SIZE_BYTES, limit_bytes)
+    notes: list[str] = []
+    size_bytes = chosen_bytes(options.size_bytes, _SIZE_BYTES, limit_bytes, notes)
     work = _Workload(session, size_bytes, options, twin)
     pattern = Pattern(session.cp, session.cp.empty(work.elements, "float32"))
     pattern.fill_device(work.data)
@@ -222,6 +223,7 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
             f"kernel {format_ns(kernel_ns)}, copy out {format_ns(d2h_ns)} ({format_rate(rate)})",
             f"speed-up {figures['speedup']:.2f}× of {figures['speedup_max']:.2f}× possible",
         ],
+        notes=notes,
     )
 
 

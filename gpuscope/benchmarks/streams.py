@@ -35,17 +35,14 @@ from gpuscope.benchmarks._harness import (
     Session,
     Twin,
     add_chunk_arguments,
-    calibrate_steps,
     choose_chunk_bytes,
     chosen_options,
     format_size,
-    max_steps,
     open_session,
     positive_float,
     positive_int,
     read_plan,
     refuse_inexact,
-    report_pipeline,
     say,
 )
 from gpuscope.errors import UsageError
@@ -201,14 +198,12 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     )
     work = _Workload(session, options, size_bytes, twin)
     pattern = Pattern(session.cp, session.cp.empty(work.elements, "float32"))
-    pattern.fill(work.hosts)
-    if not cold:
-        work.work(work.buffers[0].data.ptr, work.streams[0])  # loads it: not behind a closed gate
-    session.cp.cuda.runtime.deviceSynchronize()
+    if cold:
+        pattern.fill(work.hosts)  # and nothing else: loading the kernel is part of what is cold
+    else:
+        work.fill(pattern)
     if options.kernel_steps is None:
-        say("calibrating the kernel")
-        target_ns = round(work.h2d_ns() * (options.kernel_ratio or 1.0))
-        work.steps = calibrate_steps(work.kernel_ns, target_ns, max_steps())
+        work.calibrate(options.kernel_ratio or 1.0)
     if cold:
         time.sleep(_COOL_DOWN_S)
 
@@ -226,15 +221,8 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     )
 
     # The stages are timed last: they are warm then, and a cold baseline stays cold.
-    pipeline = Pipeline(work.stage_times(), options.chunks, options.streams, session.copy_engines)
-    report = report_pipeline(
-        pipeline,
-        work.both_ways_ns(),
-        measured.passes["sequential"],
-        measured.passes["streamed"],
-        size_bytes=size_bytes,
-        pcie_bytes_per_s=session.pcie_limit_bytes_per_s(measured.readings),
-    )
+    pipeline = work.pipeline(options.streams)
+    report = work.report(pipeline, measured, "sequential", "streamed")
     return session.conclude(
         measured,
         twin=twin,

@@ -1,6 +1,8 @@
 """The other benchmarks for one GPU for real: limits hold, twins are told apart, data is checked."""
 
+import json
 import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -97,6 +99,15 @@ def test_both_directions_together_carry_more_than_one(measure: Measure) -> None:
     assert found["h2d_both_rate_bytes_per_s"] < 1.05 * found["h2d_rate_bytes_per_s"]
     pageable = measure("host-bandwidth", "--reps", "3", "--twin", "pageable")["figures"]
     assert pageable["sum_rate_bytes_per_s"] < 1.3 * pageable["d2h_rate_bytes_per_s"]
+
+
+def test_the_link_carries_what_nvbandwidth_would_say(measure: Measure) -> None:
+    found = measure("host-bandwidth", "--reps", "5")["figures"]
+    command = [sys.executable, "-m", "tests.gpu.host_rates"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for name, rates in json.loads(done.stdout).items():
+        print(f"{name}: {found[name]:.4g}, in its way {', '.join(f'{rate:.4g}' for rate in rates)}")
+        assert 0.97 * min(rates) < found[name] < 1.03 * max(rates), name
 
 
 def test_a_graph_costs_the_host_less_than_its_operations(measure: Measure) -> None:

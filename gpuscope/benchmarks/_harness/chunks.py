@@ -11,18 +11,25 @@ from functools import partial
 from typing import Any
 
 from gpuscope.benchmarks._harness.data import Pattern, max_steps, pass_term, pass_value
-from gpuscope.benchmarks._harness.gpu import Session, host_array
+from gpuscope.benchmarks._harness.gpu import Measured, Session, host_array, say
 from gpuscope.benchmarks._harness.machine import free_host_bytes
-from gpuscope.benchmarks._harness.pipeline import BothWays, StageTimes
+from gpuscope.benchmarks._harness.pipeline import (
+    BothWays,
+    Pipeline,
+    PipelineReport,
+    StageTimes,
+    report_pipeline,
+)
 from gpuscope.benchmarks._harness.sizing import (
     DEVICE_MEMORY_RATIO,
     MIB,
+    calibrate_steps,
     check_chunk,
     chunk_bytes,
     fit_chunk,
-    format_size,
     memory_limit_bytes,
     positive_int,
+    shrink_to_fit,
     size_argument,
 )
 from gpuscope.benchmarks._harness.stats import Statistics, contended_median_ns
@@ -119,6 +126,12 @@ class Chunks:
         self.buffers = [cp.full(self.elements, np.nan, np.float32) for _ in range(buffers)]
         self.hosts = [host_array(cp, self.elements, pinned=pinned) for _ in range(chunks)]
 
+    def fill(self, pattern: Pattern) -> None:
+        """Write the pattern to the host buffers, and load the kernel: not behind a closed gate."""
+        pattern.fill(self.hosts)
+        self.work(self.buffers[0].data.ptr, self.cp.cuda.Stream.null)
+        self.cp.cuda.runtime.deviceSynchronize()
+
     def copy_in(self, chunk: int, buffer: int, stream: Any) -> None:
         """Issue the copy of a chunk to the device buffer at address `buffer`."""
         runtime = self.cp.cuda.runtime
@@ -176,6 +189,11 @@ class Chunks:
         """Return the time of one copy out, in ns."""
         return self._alone_ns(partial(self.copy_out, 0), waits=not self.pinned)
 
+    def calibrate(self, ratio: float = 1.0) -> None:
+        """Choose the steps with which the kernel lasts `ratio` times the copy in."""
+        say("calibrating the kernel")
+        self.steps = calibrate_steps(self.kernel_ns, round(self.h2d_ns() * ratio), max_steps())
+
     def stage_times(self) -> StageTimes:
         """Return the times of all stages, each with nothing beside it. It spoils the data."""
         return StageTimes(self.h2d_ns(), self.kernel_ns(self.steps), self.d2h_ns())
@@ -197,6 +215,23 @@ class Chunks:
             ]
         )
         return contended_median_ns(spans_in, spans_out), contended_median_ns(spans_out, spans_in)
+
+    def pipeline(self, streams: int) -> Pipeline:
+        """Return the pipeline of all chunks on this many streams, by the stages' times now."""
+        return Pipeline(self.stage_times(), len(self.hosts), streams, self.session.copy_engines)
+
+    def report(
+        self, pipeline: Pipeline, measured: Measured, sequential: str, streamed: str
+    ) -> PipelineReport:
+        """Say what the pass `streamed` reached of the `pipeline`, against the pass `sequential`."""
+        return report_pipeline(
+            pipeline,
+            self.both_ways_ns(),
+            measured.passes[sequential],
+            measured.passes[streamed],
+            size_bytes=self.size_bytes,
+            pcie_bytes_per_s=self.session.pcie_limit_bytes_per_s(measured.readings),
+        )
 
 
 def add_chunk_arguments(parser: argparse.ArgumentParser, *, size_default: str) -> None:
@@ -269,13 +304,7 @@ def choose_chunk_bytes(
     probe_bytes = fit_chunk(_PROBE_BYTES, limit_bytes)
     probe = Chunks(session, chunks=1, buffers=1, size_bytes=probe_bytes, pinned=pinned)
     wanted_bytes = chunk_bytes(probe_bytes, probe.h2d_ns())
-    fitting_bytes = fit_chunk(wanted_bytes, limit_bytes)
-    if fitting_bytes < wanted_bytes:
-        notes.append(
-            f"chunks were shrunk from {format_size(wanted_bytes)} to {format_size(fitting_bytes)} "
-            "to fit the memory"
-        )
-    return fitting_bytes
+    return shrink_to_fit(wanted_bytes, limit_bytes, notes)
 
 
 def refuse_inexact(steps: int | None) -> None:

@@ -110,10 +110,24 @@ def check_chunk(size_bytes: int, limit_bytes: int) -> None:
         )
 
 
-def chosen_bytes(asked: int | None, default: int, limit_bytes: int) -> int:
-    """Return the size of a buffer: `asked` if that fits, else the default, halved until it does."""
+def shrink_to_fit(size_bytes: int, limit_bytes: int, notes: list[str]) -> int:
+    """Return the size, halved until it fits; if it had to be, that is added to the `notes`."""
+    fitting_bytes = fit_chunk(size_bytes, limit_bytes)
+    if fitting_bytes < size_bytes:
+        notes.append(
+            f"buffers were shrunk from {format_size(size_bytes)} to {format_size(fitting_bytes)} "
+            "to fit the memory"
+        )
+    return fitting_bytes
+
+
+def chosen_bytes(asked: int | None, default: int, limit_bytes: int, notes: list[str]) -> int:
+    """Return the size of a buffer: `asked` if that fits, else the default, halved until it does.
+
+    If it had to be halved, that is added to the `notes`.
+    """
     if asked is None:
-        return fit_chunk(default, limit_bytes)
+        return shrink_to_fit(default, limit_bytes, notes)
     check_chunk(asked, limit_bytes)
     return asked
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpuscope.benchmarks import jacobi
-from gpuscope.benchmarks._harness import add_common_arguments
+from gpuscope.benchmarks._harness import Session, add_common_arguments
 from gpuscope.benchmarks._harness.stencil import StencilKernels, reference_step
 from gpuscope.benchmarks.jacobi import BENCHMARK, _Grid
 from gpuscope.errors import ProgramError, UsageError
@@ -188,6 +188,24 @@ def test_the_check_sees_a_wrong_grid_and_a_wrong_norm(device: NumpyDevice) -> No
 def test_snapshots_are_so_far_apart_that_the_copy_hides() -> None:
     assert jacobi._choose_every(100_000, 4_000_000) == 51
     assert jacobi._choose_every(100_000, 10_000) == 2
+
+
+def test_the_twin_does_the_work_that_hides_a_pinned_copy(
+    device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stage_times(_: object, probe: _Grid) -> tuple[int, int]:
+        return 100_000, 4_000_000 if probe.pinned else 40_000_000
+
+    monkeypatch.setattr(jacobi, "_stage_times", stage_times)
+    session = cast("Session", SimpleNamespace(cp=device))
+    kernels = cast("StencilKernels", NumpyKernels(device))
+
+    def choose(steps: int | None, every: int | None) -> tuple[int, int]:
+        return jacobi._choose_steps(session, kernels, SIZE, jacobi._Options(SIZE, steps, every))
+
+    assert choose(None, None) == (204, 51)
+    assert choose(None, 10) == (40, 10)
+    assert choose(30, None) == (30, 51)
 
 
 def test_the_bound_hides_each_copy_under_the_steps_up_to_the_next() -> None:

@@ -8,6 +8,7 @@ from gpuscope.benchmarks._harness.sizing import (
     MIB,
     calibrate_steps,
     check_chunk,
+    chosen_bytes,
     chunk_bytes,
     fit_chunk,
     format_size,
@@ -65,6 +66,17 @@ def test_memory_limit_is_the_smaller_share() -> None:
 def test_a_calibrated_chunk_is_halved_until_it_fits() -> None:
     assert fit_chunk(160 * MIB, 200 * MIB) == 160 * MIB
     assert fit_chunk(160 * MIB, 50 * MIB) == 40 * MIB
+
+
+def test_a_default_that_was_halved_is_said() -> None:
+    notes: list[str] = []
+    assert chosen_bytes(None, 64 * MIB, 64 * MIB, notes) == 64 * MIB
+    assert chosen_bytes(32 * MIB, 64 * MIB, 40 * MIB, notes) == 32 * MIB
+    assert notes == []
+    assert chosen_bytes(None, 64 * MIB, 40 * MIB, notes) == 32 * MIB
+    assert notes == ["buffers were shrunk from 64M to 32M to fit the memory"]
+    with pytest.raises(UsageError, match="do not fit"):
+        chosen_bytes(64 * MIB, 16 * MIB, 40 * MIB, notes)
 
 
 def test_no_chunk_below_one_mib() -> None:
