@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
 import re
 import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +73,65 @@ def test_documented_commands_parse_or_run(
                 parser = argparse.ArgumentParser(allow_abbrev=False)
                 module.add_arguments(parser)
                 parser.parse_args(arguments)
+
+
+def lay_out_traces(folder: Path) -> None:
+    """Give the files of the examples their names: shipped traces of the classic experiment."""
+    shipped, recordings = ROOT / "traces", ROOT / "tests" / "data" / "streams"
+    names = {
+        "streams_run": ["trace", "report", "good", "NAME", "runs/streams-20261130-120000/trace"],
+        "jacobi_nccl_r0": ["rank0", "halo/rank0/trace", "runs/of-four-ranks/rank0/trace"],
+        "jacobi_nccl_r1": ["rank1", "halo/rank1/trace", "runs/of-four-ranks/rank1/trace"],
+    }
+    for name, files in names.items():
+        for file in files:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / f"{file}.sqlite").symlink_to(shipped / f"{name}.sqlite")
+    sides = {"good": ("before", "a", "1"), "again": ("after", "b", "2")}
+    for name, (side, letter, minute) in sides.items():
+        trace = gzip.decompress((recordings / f"{name}.sqlite.gz").read_bytes())
+        run = folder / "runs" / side
+        run.mkdir()
+        repetitions = [f"{letter}{number}" for number in (1, 2, 3)]
+        for file in (side, f"runs/{side}/trace", *repetitions):
+            (folder / f"{file}.sqlite").write_bytes(trace)
+        written = f"2026-11-30T10:0{minute}:00+00:00"
+        record = {"gpuscope": "0", "written_utc": written, "benchmark": "streams", "exit_code": 0}
+        (run / "run.json").write_text(json.dumps(record))
+    (folder / "results").mkdir()
+    (folder / "results" / "november").symlink_to(folder / "runs")
+    (folder / "traces").mkdir()
+
+
+def test_documented_commands_do_on_shipped_traces_what_they_say(
+    subtests: pytest.Subtests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay_out_traces(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = []
+    for command in dict.fromkeys(shell_commands()):
+        # Reports take an nsys to export them: their exports are at hand.
+        name, *arguments = shlex.split(command.replace(".nsys-rep", ".sqlite"))[1:]
+        if name in {"run", "doctor", "demo", "view"} or "--view" in arguments:
+            continue  # these record, or end when the user ends them
+        if name == "anonymize" or "-o" in arguments:
+            Path(arguments[-1]).unlink(missing_ok=True)  # another example may have written it
+        with subtests.test(command):
+            assert main([name, *arguments]) == 0
+            done.append(name)
+
+    assert set(done) >= {"analyze", "anonymize", "cache", "compare", "explain", "info", "verify"}
+
+
+def test_the_example_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay_out_traces(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.M | re.S
+    )
+    names: dict[str, Any] = {}
+    exec(example, names)  # noqa: S102: it is a text of this repository
+    assert names["trace"].overlap(range="stream*").matrix.loc["h2d", "kernel"] > 0.6
 
 
 def test_only_commands_that_exist_are_named() -> None:

@@ -7,9 +7,9 @@ For example:
 
   gpuscope analyze trace.sqlite                       a table for people
   gpuscope analyze trace.sqlite --json                every figure, exact, for programs
-  gpuscope analyze report.nsys-rep --range 'step*'    some NVTX ranges only
-  gpuscope analyze trace.sqlite --path 'a/b'          ranges by their nesting
-  gpuscope analyze trace.sqlite --window 0.5:0.8      0.5 s to 0.8 s after the first operation
+  gpuscope analyze report.nsys-rep --range 'stream*'  some NVTX ranges only
+  gpuscope analyze trace.sqlite --path '*/streamed'   ranges by their nesting
+  gpuscope analyze trace.sqlite --window 0.1:0.3      0.1 s to 0.3 s after the first operation
   gpuscope analyze trace.sqlite --top 10              where most time could still be hidden
 
 Several traces in one call are taken for the ranks of one run where they fit together: then the

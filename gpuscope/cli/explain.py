@@ -7,7 +7,7 @@ last of them to be over is the reason of its start, with the time that it cost.
 For example:
 
   gpuscope explain trace.sqlite                       every outermost range, the longest first
-  gpuscope explain trace.sqlite --range 'step*'       ranges of this name or glob
+  gpuscope explain trace.sqlite --range 'stream*'     ranges of this name or glob
   gpuscope explain trace.sqlite --op 120              operation 120, as numbered in findings
   gpuscope explain trace.sqlite --op 1.5ms            what ran 1.5 ms after the first operation
   gpuscope explain trace.sqlite --op 120 --json       the same for programs

@@ -2,10 +2,10 @@
 
 For example:
 
-  gpuscope verify trace.sqlite --expect 'streamed: hidden(h2d, kernel) >= 0.6'
-  gpuscope verify runs/streams-20261130-120000 --expect 'no pageable-copy in step*'
-  gpuscope verify trace.sqlite --budget budget.toml --junit gates.xml
+  gpuscope verify trace.sqlite --expect 'streamed: overlap(h2d, kernel) >= 0.6'
+  gpuscope verify runs/streams-20261130-120000 --expect 'no pageable-copy in stream*'
   gpuscope verify --record good.sqlite -o budget.toml
+  gpuscope verify trace.sqlite --budget budget.toml --junit gates.xml
   gpuscope verify --figures                            all figures, units, statistics and causes
 
 Several traces in one call are the ranks of one run; with --record they are repetitions of it.
