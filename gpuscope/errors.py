@@ -66,3 +66,8 @@ class CannotJudgeError(GpuscopeError):
     """What was asked for cannot be judged: a range or table is absent, or the times are void."""
 
     exit_code = 5
+
+
+def exit_code_of(error: GpuscopeError | KeyboardInterrupt) -> int:
+    """Return the exit code of what ended a command early."""
+    return error.exit_code if isinstance(error, GpuscopeError) else INTERRUPTED

@@ -20,7 +20,9 @@ from gpuscope.errors import (
     CannotJudgeError,
     GateError,
     GpuscopeError,
+    OutputError,
     UsageError,
+    exit_code_of,
 )
 from gpuscope.figures.scaling import RANKS, scaling
 
@@ -62,6 +64,7 @@ def run_series(
 ) -> int:
     """Run a benchmark for the times alone: once for each value, or in several fresh processes."""
     from gpuscope.cli import _ranks
+    from gpuscope.recording import folder as folders
 
     if benchmark is None:
         raise UsageError("--sweep and --repeat are for benchmarks: name one.")
@@ -72,9 +75,15 @@ def run_series(
     if args.twin and benchmark.twin(args.twin).wrong_data:
         raise UsageError(f"{args.twin} ends without figures: there is nothing to compare.")
     if args.sweep:
-        return _sweep(args, benchmark, job, display)
+        _check_sweep(args, benchmark)
+    elif not args.repeat.isdecimal() or int(args.repeat) < 2:
+        raise UsageError(f"--repeat {args.repeat!r} is not a number of at least 2.")
     _ranks.prepare_series(args, benchmark)
-    return _repeat(args, benchmark, job, display)
+    kind, measure = ("sweep", _sweep) if args.sweep else ("repeat", _repeat)
+    folder = folders.prepare(args.out, f"{benchmark.name}-{kind}", force=args.force)
+    with _on_record(folder, f"{kind} {args.sweep or args.repeat}", benchmark.name, args.twin):
+        measure(args, benchmark, job, folder, display)
+    return 0
 
 
 def parse_sweep(text: str) -> tuple[str, tuple[str, ...]]:
@@ -94,19 +103,15 @@ def parse_sweep(text: str) -> tuple[str, tuple[str, ...]]:
     return name.strip("-"), values
 
 
-def _sweep(args: argparse.Namespace, benchmark: Benchmark, job: Job, display: Display) -> int:
-    from gpuscope.cli import _ranks
-    from gpuscope.recording import folder as folders
-
+def _sweep(
+    args: argparse.Namespace,
+    benchmark: Benchmark,
+    job: Job,
+    folder: RunFolder,
+    display: Display,
+) -> None:
     option, values = parse_sweep(args.sweep)
-    over_ranks = option == RANKS and benchmark.ranks
-    for value in values:  # all of them before anything is run
-        if over_ranks:
-            _check_ranks(args, value)
-        else:
-            _check_value(benchmark, option, value)
-    _ranks.prepare_series(args, benchmark)
-    folder = folders.prepare(args.out, f"{benchmark.name}-sweep", force=args.force)
+    over_ranks = _over_ranks(option, benchmark)
     rows: list[tuple[str, Mapping[str, Any]]] = []
     first: Path | None = None
     with _kept_if_measured(folder, display):
@@ -126,7 +131,21 @@ def _sweep(args: argparse.Namespace, benchmark: Benchmark, job: Job, display: Di
     display.say_wrote(folder.path)
     if void := find_void({f"{option} {value}": result for value, result in rows}):
         raise void
-    return 0
+
+
+def _over_ranks(option: str, benchmark: Benchmark) -> bool:
+    """Whether a sweep is over the number of ranks."""
+    return option == RANKS and benchmark.ranks
+
+
+def _check_sweep(args: argparse.Namespace, benchmark: Benchmark) -> None:
+    """Check all values of a sweep before anything is run."""
+    option, values = parse_sweep(args.sweep)
+    for value in values:
+        if _over_ranks(option, benchmark):
+            _check_ranks(args, value)
+        else:
+            _check_value(benchmark, option, value)
 
 
 def _check_ranks(args: argparse.Namespace, value: str) -> None:
@@ -150,12 +169,13 @@ def _check_value(benchmark: Benchmark, option: str, value: str) -> None:
         )
 
 
-def _repeat(args: argparse.Namespace, benchmark: Benchmark, job: Job, display: Display) -> int:
-    from gpuscope.recording import folder as folders
-
-    if not args.repeat.isdecimal() or int(args.repeat) < 2:
-        raise UsageError(f"--repeat {args.repeat!r} is not a number of at least 2.")
-    folder = folders.prepare(args.out, f"{benchmark.name}-repeat", force=args.force)
+def _repeat(
+    args: argparse.Namespace,
+    benchmark: Benchmark,
+    job: Job,
+    folder: RunFolder,
+    display: Display,
+) -> None:
     rows: list[tuple[str, Mapping[str, Any]]] = []
     first: Path | None = None
     with _kept_if_measured(folder, display):
@@ -176,7 +196,29 @@ def _repeat(args: argparse.Namespace, benchmark: Benchmark, job: Job, display: D
             f"fresh processes do not agree: the medians of {', '.join(far)} are more than "
             f"{REPEATABLE_RATIO:.0%} apart. Is something else using the machine?"
         )
-    return 0
+
+
+@contextlib.contextmanager
+def _on_record(
+    folder: RunFolder, series: str, benchmark: str | None = None, twin: str | None = None
+) -> Iterator[None]:
+    """Write the ``run.json`` by which `gpuscope runs` lists many runs, however they end."""
+    from gpuscope.model import codec
+    from gpuscope.recording import history
+
+    def save(exit_code: int) -> None:
+        record = history.make_record(benchmark, twin, command=None)
+        content = {**record, "series": series, "exit_code": exit_code}
+        folder.write_json(folder.run, codec.dumps(content))
+
+    try:
+        yield
+    except (GpuscopeError, KeyboardInterrupt) as error:
+        if folder.path.is_dir():
+            with contextlib.suppress(OutputError):  # the first error is the one to tell
+                save(exit_code_of(error))
+        raise
+    save(0)
 
 
 @contextlib.contextmanager
@@ -250,11 +292,24 @@ def run_all(
 
     One that fails does not keep the others from running; the first failure is raised at the end.
     """
+    from gpuscope.recording import folder as folders
+
+    folder = folders.prepare(args.out, "all", force=args.force)
+    with _on_record(folder, "all"):
+        _run_each(args, run_one, folder, display)
+    return 0
+
+
+def _run_each(
+    args: argparse.Namespace,
+    run_one: Callable[[str, RunFolder], Outcome],
+    folder: RunFolder,
+    display: Display,
+) -> None:
     from gpuscope.benchmarks import BENCHMARKS
     from gpuscope.model import codec
     from gpuscope.recording import folder as folders
 
-    folder = folders.prepare(args.out, "all", force=args.force)
     results: dict[str, Mapping[str, Any]] = {}
     verdicts: dict[str, str] = {}
     failures: list[GpuscopeError] = []
@@ -293,7 +348,6 @@ def run_all(
     display.say_wrote(folder.path)
     if failures:
         raise failures[0]
-    return 0
 
 
 def _verdict(outcome: Outcome) -> str:

@@ -22,6 +22,7 @@ from gpuscope.errors import (
     ProgramError,
     TraceError,
     UsageError,
+    exit_code_of,
 )
 
 if TYPE_CHECKING:
@@ -228,8 +229,7 @@ class _Session:
 
         left = any(path.is_file() for path in self.folder.path.glob("rank*/*"))
         if left and not self.folder.run.exists():
-            code = error.exit_code if isinstance(error, GpuscopeError) else INTERRUPTED
-            record = self._record(self.words, None, code, None)
+            record = self._record(self.words, None, exit_code_of(error), None)
             with contextlib.suppress(OutputError):  # the first error is the one to tell
                 self.folder.write_json(self.folder.run, codec.dumps(record))
 
@@ -416,23 +416,14 @@ class _Session:
         self, words: Sequence[Word], judgement: Judgement | None, code: int, caught: str | None
     ) -> Mapping[str, Any]:
         """Return ``run.json``."""
-        import datetime
-
-        from gpuscope._version import __version__
-        from gpuscope.recording import machine
+        from gpuscope.recording import history
 
         return {
-            "schema_version": 1,
-            "gpuscope": __version__,
-            "written_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "benchmark": self.job.benchmark,
-            "twin": self.args.twin,
-            "command": list(self.job.command) or None,
+            **history.make_record(self.job.benchmark, self.args.twin, self.job.command),
             "options": self.untraced["options"] if self.untraced else {},
             "recorder": self.recorder
             and {"name": self.recorder.name, "version": self.recorder.version_text},
             "launcher": self.launcher.path if self.launcher else None,
-            "machine": machine.describe(),
             "untraced": self.untraced,
             "traced": self.traced,
             "perturbed": self.perturbed,

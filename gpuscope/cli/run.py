@@ -591,20 +591,16 @@ def _save(
 
 def _run_record(request: _Request, outcome: _Outcome, recorder: Recorder | None) -> dict[str, Any]:
     """Return ``run.json``: all that a reader needs to repeat and to believe the run."""
-    import datetime
-
-    from gpuscope._version import __version__
-    from gpuscope.recording import machine
+    from gpuscope.recording import history
 
     result = outcome.untraced or outcome.traced or {}
     recording = outcome.recording
     return {
-        "schema_version": 1,
-        "gpuscope": __version__,
-        "written_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "benchmark": request.benchmark.name if request.benchmark else None,
-        "twin": request.args.twin,
-        "command": list(request.command) or None,
+        **history.make_record(
+            request.benchmark.name if request.benchmark else None,
+            request.args.twin,
+            request.command,
+        ),
         "options": result.get("options", {}),
         "recorder": recorder
         and {
@@ -612,7 +608,6 @@ def _run_record(request: _Request, outcome: _Outcome, recorder: Recorder | None)
             "version": recorder.version_text,
             "argv": list(recording.argv) if recording else None,
         },
-        "machine": machine.describe(),
         "untraced": outcome.untraced,
         "traced": outcome.traced,
         "perturbed": outcome.perturbed,

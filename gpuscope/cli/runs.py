@@ -1,4 +1,4 @@
-"""List the runs of a folder, with what came of them.
+"""List the runs of a folder, sweeps and other series too, with what came of them.
 
 For example:
 
@@ -68,6 +68,7 @@ def _row(past: PastRun, back: int) -> dict[str, Any]:
         "benchmark": record.get("benchmark"),
         "twin": record.get("twin"),
         "command": record.get("command"),
+        "series": record.get("series"),
         "outcome": _outcome(record, code),
         "exit_code": code,
         "expected": len(expected),
@@ -84,7 +85,10 @@ def _outcome(record: Any, code: Any) -> str:
         return "caught"
     if code == 0 and record.get("expected"):
         return "as expected"
-    if code == CannotJudgeError.exit_code and not (record.get("untraced") or {}).get("valid", True):
+    # A series of one benchmark takes nothing but times.
+    times_alone = record.get("series") and record.get("benchmark")
+    void = times_alone or not (record.get("untraced") or {}).get("valid", True)
+    if code == CannotJudgeError.exit_code and void:
         return "times void"
     return OUTCOMES.get(code, f"exit code {code}")
 
@@ -100,8 +104,9 @@ def _print(rows: list[dict[str, Any]]) -> None:
     for name in ("", "what", "outcome", "folder"):
         table.add_column(name)
     for row in rows:
-        what = row["benchmark"] or " ".join(row["command"] or ["?"])
-        twin = f" ({row['twin']})" if row["twin"] else ""
+        what = row["benchmark"] or " ".join(row["command"] or [row["series"] or "?"])
+        beside = ", ".join(filter(None, (row["twin"], row["benchmark"] and row["series"])))
+        twin = f" ({beside})" if beside else ""
         met = f" ({row['met']} of {row['expected']} met)" if row["expected"] else ""
         good = row["exit_code"] == 0
         table.add_row(

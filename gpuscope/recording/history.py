@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuscope._version import __version__
 from gpuscope.errors import TraceError
+from gpuscope.recording import machine
 from gpuscope.recording.folder import DEFAULT_PARENT
 from gpuscope.units import counted
 
@@ -28,6 +31,21 @@ class PastRun:
     def written_utc(self) -> str:
         """When it ended, as ISO 8601."""
         return str(self.record.get("written_utc") or "")
+
+
+def make_record(
+    benchmark: str | None, twin: str | None, command: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return what every ``run.json`` says: what ran, when it ended, and on which machine."""
+    return {
+        "schema_version": 1,
+        "gpuscope": __version__,
+        "written_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "benchmark": benchmark,
+        "twin": twin,
+        "command": list(command or ()) or None,
+        "machine": machine.describe(),
+    }
 
 
 def runs_in(parent: Path) -> tuple[PastRun, ...]:
