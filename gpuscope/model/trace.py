@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -205,11 +205,21 @@ def shown_name(path: Path) -> str:
     return path.parent.name if in_run else path.name
 
 
+def told_apart(ranks: Sequence[Set[int | None]]) -> list[int]:
+    """Return the rank of each of several traces, none where these do not tell them apart.
+
+    Parameters
+    ----------
+    ranks
+        Of each trace the MPI ranks of its processes.
+    """
+    known = [rank for each in ranks if len(each) == 1 for rank in each if rank is not None]
+    return known if len(ranks) > 1 and len(set(known)) == len(ranks) else []
+
+
 def ranks_of(traces: Sequence[Trace]) -> list[int]:
     """Return the MPI rank of each of several traces, none where these do not tell them apart."""
-    ranks = [{process.rank for process in trace.processes} for trace in traces]
-    known = [rank for each in ranks if len(each) == 1 for rank in each if rank is not None]
-    return known if len(traces) > 1 and len(set(known)) == len(traces) else []
+    return told_apart([{process.rank for process in trace.processes} for trace in traces])
 
 
 def shown_names(traces: Sequence[Trace]) -> list[str]:

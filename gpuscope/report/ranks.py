@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscope.model.result import Analysis, Judgement
+from gpuscope.model.trace import told_apart
 from gpuscope.report.rows import WHOLE_TRACE, scope_rows
 from gpuscope.report.text import VERDICT_STYLE
 from gpuscope.units import format_ratio, printable
@@ -66,8 +67,7 @@ def _order(verdict: str) -> int:
 def are_ranks(analyses: Sequence[Analysis]) -> bool:
     """Say whether these are different ranks, as far as their traces tell."""
     ranks = [{device.rank for device in analysis.devices} for analysis in analyses]
-    known = [rank for each in ranks if len(each) == 1 for rank in each if rank is not None]
-    return len(analyses) > 1 and len(set(known)) == len(analyses)
+    return bool(told_apart(ranks))
 
 
 def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: Console) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.model.trace import Trace, shown_name, shown_names, shown_title
+from gpuscope.model.trace import Trace, shown_name, shown_names, shown_title, told_apart
 from tests.make_trace import make_trace
 
 
@@ -37,3 +37,20 @@ def test_ranks_tell_the_traces_of_a_run_apart() -> None:
     twice = [named("runs/a/trace.sqlite", 0), named("runs/b/trace.sqlite", 0)]
     assert shown_names(twice) == ["a", "b"]
     assert shown_title(twice) == "a + b"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "known"),
+    [
+        ([{1}, {0}], [1, 0]),
+        ([{0}], []),  # one trace has nobody to be told from
+        ([{0}, {0}], []),
+        ([{0}, {None}], []),
+        ([{0, 1}, {2}], []),  # a trace of two ranks
+        ([set(), {0}], []),
+    ],
+)
+def test_ranks_count_only_where_they_tell_traces_apart(
+    ranks: list[set[int | None]], known: list[int]
+) -> None:
+    assert told_apart(ranks) == known
