@@ -1,11 +1,12 @@
-"""Say what a trace holds: versions, machine, GPUs, processes, what was recorded, and its quality.
+"""Say what traces hold: versions, machine, GPUs, processes, what was recorded, and its quality.
 
 Names of hosts and users, paths and the environment are not shown.
 
 For example:
 
-  gpuscope info trace.sqlite            for people
-  gpuscope info report.nsys-rep --json  for programs
+  gpuscope info trace.sqlite                for people
+  gpuscope info report.nsys-rep --json      for programs, of several traces as an array
+  gpuscope info rank0.sqlite rank1.sqlite   one after the other
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope info`."""
     parser.add_argument(
-        "trace", type=trace_path, metavar="TRACE", help="trace, report or run folder"
+        "trace", nargs="+", type=trace_path, metavar="TRACE", help="trace, report or run folder"
     )
     add_cache_option(parser)
     parser.add_argument("--json", action="store_true", help="print it for programs")
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     with progress_bar() as progress:
         contents = [
             _content(path, progress, use_cache=not args.no_cache)
-            for path in api.of_ranks([args.trace])
+            for path in api.of_ranks(args.trace)
         ]
     if args.json:
         sys.stdout.write(codec.dumps(contents[0] if len(contents) == 1 else contents))

@@ -42,6 +42,19 @@ def test_all_ranks_of_a_run_are_answered_for(
     assert all(path in capsys.readouterr().out for path in paths[1:])
 
 
+def test_several_traces_are_described_one_after_the_other(
+    of_two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    streams = samples.path("streams")
+    assert main(["info", str(streams), str(of_two), "--json"]) == 0
+    paths = [each["path"] for each in json.loads(capsys.readouterr().out)]
+    ranks = [str(of_two / f"rank{rank}" / "trace.sqlite") for rank in (0, 1)]
+    assert paths == [str(streams), *ranks]
+    assert main(["info", str(streams), str(of_two)]) == 0
+    found = [line for line in capsys.readouterr().out.splitlines() if line in paths]
+    assert found == paths
+
+
 def test_a_range_is_explained_where_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
