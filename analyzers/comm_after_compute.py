@@ -78,6 +78,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
             "examples": case.operation_examples(rows, ops.end_ns[rows] - ops.start_ns[rows]),
         },
         saving_ns=saving,
+        limit_ns=region.potential_ns,
     )
 
 

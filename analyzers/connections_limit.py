@@ -68,6 +68,7 @@ def _rule(case: Case, limit: int, region: Region) -> Finding | None:
             "examples": case.operation_examples(rows, ops.start_ns[rows] - ready),
         },
         saving_ns=saving,
+        limit_ns=region.potential_ns,
     )
 
 

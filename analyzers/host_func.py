@@ -50,7 +50,9 @@ def _rule(case: Case, functions: Int64, region: Region) -> Finding | None:
     ready = np.maximum(waits.ready_ns[rows], waits.call_start_ns[rows])
     cost = ops.start_ns[rows] - ready
     held = length(union(ready, ops.start_ns[rows]))
-    if len(rows) < MIN_REPEATS * region.instances or held < MIN_SAVING_SHARE * region.span_ns:
+    limit = region.span_ns - region.fullest_streams_ns
+    saving = min(held, limit)
+    if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
     return case.finding(
         region,
@@ -68,7 +70,8 @@ def _rule(case: Case, functions: Int64, region: Region) -> Finding | None:
             "calls": case.calls_evidence(np.unique(function)),
             "examples": case.operation_examples(rows, cost),
         },
-        saving_ns=min(held, region.span_ns - region.fullest_streams_ns),
+        saving_ns=saving,
+        limit_ns=limit,
     )
 
 

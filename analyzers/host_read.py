@@ -48,7 +48,8 @@ def _rule(case: Case, reads: Bool, region: Region) -> Finding | None:
     total = int(cost.sum())
     if len(read) < MIN_REPEATS * region.instances:
         return None
-    saving = total + _uncovered(case, region)
+    bare = _laid_bare(case, region)
+    saving = total + bare
     if saving < MIN_SAVING_SHARE * region.span_ns:
         return None
     return case.finding(
@@ -57,6 +58,7 @@ def _rule(case: Case, reads: Bool, region: Region) -> Finding | None:
         claim=(
             f"{len(read)} reads of at most {int(ops.size_bytes[read].max())} bytes make the host "
             f"wait, and the GPU is idle for {format_ns(total)} behind them"
+            + (f"; work issued late for it lies bare for another {format_ns(bare)}" if bare else "")
         ),
         mechanism="the next work was launched only after the copy to the host had ended",
         advice=(
@@ -67,6 +69,7 @@ def _rule(case: Case, reads: Bool, region: Region) -> Finding | None:
         evidence={
             "count": len(read),
             "held_ns": total,
+            "laid_bare_ns": bare,
             "calls": case.calls_evidence(np.unique(ops.launch[read])),
             "examples": case.operation_examples(after, cost),
         },
@@ -74,7 +77,7 @@ def _rule(case: Case, reads: Bool, region: Region) -> Finding | None:
     )
 
 
-def _uncovered(case: Case, region: Region) -> int:
+def _laid_bare(case: Case, region: Region) -> int:
     """Return the busy time that would be hidden if the reads held no other stream's work up."""
     if not region.meant_to_overlap or region.material_streams < 2:
         return 0

@@ -44,7 +44,8 @@ def _rule(case: Case, one_queue: bool, region: Region) -> Finding | None:
     rows, head, ready = _held_behind(case, region)
     start = case.ops.start_ns[head]
     held = length(union(ready, start))
-    saving = min(held, region.potential_ns, region.span_ns - region.fullest_streams_ns)
+    limit = min(region.potential_ns, region.span_ns - region.fullest_streams_ns)
+    saving = min(held, limit)
     if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
     out = case.ops.op_class[head] == CODE["d2h"]
@@ -72,6 +73,7 @@ def _rule(case: Case, one_queue: bool, region: Region) -> Finding | None:
             "examples": case.operation_examples(rows, start - ready),
         },
         saving_ns=saving,
+        limit_ns=limit,
     )
 
 

@@ -64,6 +64,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
             "examples": case.operation_examples(rows, cost),
         },
         saving_ns=saving,
+        limit_ns=region.potential_ns,
     )
 
 

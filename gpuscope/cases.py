@@ -999,8 +999,12 @@ class Case:
         removable: str = "if-independent",
         severity: str = "warning",
         saving_ns: int | None = None,
+        limit_ns: int | None = None,
     ) -> Finding:
-        """Return a finding about `region`, with its window and figures in the evidence."""
+        """Return a finding about `region`, with its window and figures in the evidence.
+
+        `limit_ns` is the most that a repair of this kind could save there, whatever it held up.
+        """
         device = self.trace.devices[region.device]
         common = {
             "window_ns": list(region.window_ns),
@@ -1009,6 +1013,8 @@ class Case:
             "busy_ns": region.busy_ns,
             "bound_ns": region.bound_ns,
         }
+        if limit_ns is not None:
+            common["limit_ns"] = limit_ns
         return Finding(
             id=id,
             severity=severity,

@@ -726,8 +726,12 @@ class Totals:
         elif self.entries[number].device in context.shared_hardware:
             trouble = "another process used this GPU meanwhile, perhaps in turns (no MPS is known)"
         verdict, reason = judge(figures, trouble)
-        if counting and cold and trouble is None:
-            reason += f"; {cold} of {counting + cold} instances compile code and do not count"
+        if cold and trouble is None:
+            reason += (
+                f"; {cold} of {counting + cold} instances compile code and do not count"
+                if counting
+                else "; code is compiled in every instance: this is no warm program"
+            )
         ratio = _ratio(figures.overlap, min(busy.values()))
         known = not blind
         return PairFigures(

@@ -14,7 +14,7 @@ from gpuscope.figures.timeline import plain
 from gpuscope.model.result import Finding, PairFigures, Part, RangeResult, Scope
 from gpuscope.model.trace import RECORDERS, shown_title
 from gpuscope.report.ranks import WORST_FIRST
-from gpuscope.report.rows import abstentions
+from gpuscope.report.rows import abstentions, saving_text
 from gpuscope.units import NS_PER_MS, NS_PER_US, format_ns, format_ratio
 
 VERDICT_MARKS = {
@@ -469,11 +469,8 @@ def findings_panel(session: Session) -> Any:
 
 def _finding(session: Session, number: int, finding: Finding) -> Any:
     window = session.finding_window(number, finding)
-    saving = (
-        []
-        if finding.saving_ns is None
-        else [html.Span(f"up to {format_ns(finding.saving_ns)}", className="saving")]
-    )
+    told = saving_text(finding)
+    saving = [html.Span(f"saves {told}", className="saving")] if told else []
     place = session.place_of(number, finding)
     where = f" in {plain(place, 80)}" if place else ""
     word = "warning" if finding.severity == "warning" else "note"

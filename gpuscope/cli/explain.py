@@ -10,6 +10,7 @@ For example:
   gpuscope explain trace.sqlite --range 'stream*'     ranges of this name or glob
   gpuscope explain trace.sqlite --op 120              operation 120, as numbered in findings
   gpuscope explain trace.sqlite --op 1.5ms            what ran 1.5 ms after the first operation
+  gpuscope explain rank0.sqlite rank1.sqlite          of several ranks, one after the other
   gpuscope explain trace.sqlite --op 120 --json       the same for programs
 
 Exits with 5 where the range or the operation is not in the trace.
@@ -45,7 +46,11 @@ _UNIT_NS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope explain`."""
     parser.add_argument(
-        "trace", type=trace_path, metavar="TRACE", help="trace, report or run folder"
+        "traces",
+        nargs="+",
+        type=trace_path,
+        metavar="TRACE",
+        help="trace, report or run folder; those of several ranks one after the other",
     )
     parser.add_argument(
         "--range",
@@ -80,9 +85,9 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope.model import codec
     from gpuscope.report.story import story_text
 
-    paths = api.of_ranks([args.trace])
+    paths = api.of_ranks(args.traces)
     if moment is not None and len(paths) > 1:
-        msg = f"{args.trace} is a run of {len(paths)} ranks: name that of --op, such as {paths[0]}."
+        msg = f"--op is of one trace, and these are {len(paths)}: name its own, such as {paths[0]}."
         raise UsageError(msg)
     options = Options(ranges=tuple(args.range), attribute=args.attribute)
     told, texts = [], []
@@ -136,8 +141,12 @@ def _operation(case: Case, asked: str, number: int, is_time: bool) -> Explanatio
 def _nothing(args: argparse.Namespace) -> str:
     """Say that nothing of what was asked for is there."""
     if args.range:
-        return f"no range {', '.join(args.range)} with GPU work is in {args.trace}."
-    return f"{args.trace} holds no GPU work: record it with -t cuda."
+        return f"no range {', '.join(args.range)} with GPU work is in {_listed(args)}."
+    return f"no GPU work is in {_listed(args)}: record it with -t cuda."
+
+
+def _listed(args: argparse.Namespace) -> str:
+    return ", ".join(str(path) for path in args.traces)
 
 
 def _ranges(case: Case, args: argparse.Namespace) -> Explanation | None:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuscope.model.result import Analysis, Communication, Messages, PairFigures, Scope
-from gpuscope.units import NS_PER_S
+from gpuscope.model.result import (
+    Analysis,
+    Communication,
+    Finding,
+    Messages,
+    PairFigures,
+    Scope,
+)
+from gpuscope.units import NS_PER_S, format_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +189,19 @@ def stretch_ratios(scope: Scope) -> dict[str, float]:
 
 
 _NAMED = 3
+
+
+def saving_text(finding: Finding) -> str:
+    """Return what a finding would save: ``up to 8.94 ms, all that can be saved here``.
+
+    Empty where that cannot be told. The end is said where no more can be saved there by any repair
+    of its kind, however much longer work was held up.
+    """
+    if finding.saving_ns is None:
+        return ""
+    bound = "" if finding.removable == "yes" else "up to "
+    is_all = finding.evidence.get("limit_ns") == finding.saving_ns
+    return f"{bound}{format_ns(finding.saving_ns)}" + (", all that can be saved here" * is_all)
 
 
 def abstentions(analysis: Analysis) -> list[str]:

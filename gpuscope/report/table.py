@@ -12,6 +12,7 @@ from gpuscope.report.rows import (
     ScopeRow,
     message_name,
     pair_rows,
+    saving_text,
     scope_rows,
     top_rows,
     where_of,
@@ -57,11 +58,8 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
 
 
 def _saving(finding: Finding) -> str:
-    if not finding.saving_ns:
-        return ""
-    return (
-        f" (saves {'' if finding.removable == 'yes' else 'up to '}{format_ns(finding.saving_ns)})"
-    )
+    saving = saving_text(finding)
+    return f" (saves {saving})" if saving else ""
 
 
 def _message_rows(analysis: Analysis) -> list[str]:

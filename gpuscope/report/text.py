@@ -26,6 +26,7 @@ from gpuscope.report.rows import (
     class_rates,
     communication,
     message_name,
+    saving_text,
     scope_rows,
     stretch_ratios,
     top_rows,
@@ -191,10 +192,9 @@ def render_findings(findings: Sequence[Finding], console: Console) -> None:
             f"[{style}]{finding.id}[/{style}]{escape(where)}: {escape(printable(finding.claim))}",
             highlight=False,
         )
-        saving = (
-            "" if finding.saving_ns is None else f" (saves up to {format_ns(finding.saving_ns)})"
-        )
-        console.print(f"    → {escape(printable(finding.advice))}{saving}", highlight=False)
+        saving = saving_text(finding)
+        advice = printable(finding.advice) + (f" (saves {saving})" if saving else "")
+        console.print(f"    → {escape(advice)}", highlight=False)
         for call in finding.evidence.get("calls", ()):
             for place in call.get("at", ()):
                 line = f"{call['name']} at {printable(place['place'], 120)}, {place['count']} ×"

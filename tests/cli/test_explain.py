@@ -97,3 +97,19 @@ def test_names_from_the_trace_cannot_reach_the_terminal(
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert "\r" not in out
+
+
+def test_traces_are_told_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+    ranks = [str(samples.path(f"jacobi_mpi_blocking_r{rank}")) for rank in (0, 1)]
+
+    assert main(["explain", *ranks, "--range", "overlapped", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [each["path"] for each in told] == ranks
+    assert [[story["range"] for story in each["ranges"]] for each in told] == [["overlapped"]] * 2
+
+    assert main(["explain", *ranks, "--range", "overlapped"]) == 0
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if line in ranks] == ranks
+
+    assert main(["explain", *ranks, "--range", "nothing"]) == 5
+    assert f"is in {ranks[0]}, {ranks[1]}" in capsys.readouterr().err

@@ -20,6 +20,7 @@ from gpuscope.analyzers import (
 )
 from gpuscope.model.result import Finding
 from gpuscope.model.tables import START_END, ApiCalls, Operations
+from gpuscope.units import format_ns
 from tests.make_trace import make_trace
 from tests.unit.analyzers.test_causes_program import (
     CALL_NS,
@@ -152,6 +153,12 @@ def test_a_read_that_keeps_the_next_batch_from_being_hidden() -> None:
         spans.append(int(operations.end_ns.max() - operations.start_ns[0]))
     saved = spans[0] - spans[1]
     assert finding.saving_ns == pytest.approx(saved, rel=0.25)
+    # The claim says what the saving is made of.
+    idle_ns, bare_ns = (finding.evidence[key] for key in ("held_ns", "laid_bare_ns"))
+    assert finding.saving_ns == idle_ns + bare_ns
+    assert bare_ns > idle_ns
+    assert f"the GPU is idle for {format_ns(idle_ns)} behind them" in finding.claim
+    assert finding.claim.endswith(f"lies bare for another {format_ns(bare_ns)}")
 
 
 def test_a_message_that_is_copied_out_and_sent_is_no_read() -> None:
@@ -342,9 +349,10 @@ def test_first_launches_hidden_by_work() -> None:
 # host-func
 
 
-def host_functions(name: str) -> Program:
+def host_functions(name: str, beside_ns: int = MS) -> Program:
     program = Program()
     with program.range("stream"):
+        program.kernel(2, beside_ns)
         for _ in range(5):
             program.kernel(1, MS)
             program.call(name)
@@ -358,6 +366,10 @@ def test_operations_behind_a_host_function() -> None:
 
     assert finding.evidence["count"] == 5
     assert finding.saving_ns == 5 * (MS + GAP_NS)
+
+
+def test_a_host_function_that_another_stream_hides_saves_nothing() -> None:
+    assert findings(host_functions("cudaLaunchHostFunc_v10000", beside_ns=15 * MS), *HOST) == []
 
 
 def test_a_gap_without_a_host_function_stays_unexplained() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 
 import pytest
 from rich.console import Console
 
 from gpuscope import api
-from gpuscope.model.result import Analysis, JudgedHidden, Judgement
+from gpuscope.model.result import Analysis, Finding, JudgedHidden, Judgement
 from gpuscope.report.table import to_csv, to_markdown
 from gpuscope.report.text import detail_lines, render_analysis, render_judgement
 from tests.make_trace import make_trace
@@ -83,6 +84,38 @@ def test_markdown_has_a_row_a_pair(analysis: Analysis) -> None:
     text = to_markdown([analysis])
     assert "| \\(whole trace\\) | 1 |" in text.replace("(", "\\(").replace(")", "\\)")
     assert "| 20.0 ms | h2d ∩ kernel |" in text
+
+
+@pytest.mark.parametrize(
+    ("saving_ns", "limit_ns", "removable", "told"),
+    [
+        (None, None, "unknown", ""),
+        (2 * MS, None, "yes", " (saves 2.00 ms)"),
+        (2 * MS, 3 * MS, "if-independent", " (saves up to 2.00 ms)"),
+        (2 * MS, 2 * MS, "unknown", " (saves up to 2.00 ms, all that can be saved here)"),
+    ],
+)
+def test_what_a_finding_saves_is_told_with_its_limit(
+    analysis: Analysis, saving_ns: int | None, limit_ns: int | None, removable: str, told: str
+) -> None:
+    finding = Finding(
+        id="host-sync",
+        severity="warning",
+        process=1,
+        device=0,
+        range="step",
+        claim="it waits",
+        mechanism="seen",
+        removable=removable,
+        evidence={} if limit_ns is None else {"limit_ns": limit_ns},
+        advice="wait once",
+        saving_ns=saving_ns,
+    )
+
+    found = dataclasses.replace(analysis, findings=(finding,))
+
+    assert f"→ wait once{told}" in lines(found)
+    assert to_markdown([found]).rstrip().endswith(f"→ wait once{told}")
 
 
 def test_directions_between_gpus_are_told_for_the_trace_and_for_ranges() -> None:
