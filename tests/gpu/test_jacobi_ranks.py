@@ -49,6 +49,28 @@ def test_the_traces_show_what_is_hidden(words: tuple[str, ...], tmp_path: Path) 
         assert found["omb_overlap_ratio"] < 0.2
 
 
+@pytest.mark.parametrize("name", ["jacobi-mpi", "jacobi-mpi-overlap", "jacobi-2d"])
+def test_messages_from_gpu_to_gpu_are_hidden_or_not(name: str, tmp_path: Path) -> None:
+    done = run(tmp_path / "run", "--nsys", name, "--path", "device", "--reps", "3")
+    if done.returncode == 3 and "cannot send device buffers" in done.stderr:
+        pytest.skip("this MPI takes no device buffers")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["options"]["path"] == "device"
+    assert [row["met"] for row in record["expected"]] == [True]
+
+
+@pytest.mark.parametrize("ranks", ["3", "4"])
+def test_blocks_with_neighbours_on_all_sides_share_gpus(ranks: str, tmp_path: Path) -> None:
+    square = ("--rows", "1021", "--columns", "1033", "--steps", "10", "--reps", "2")
+    words = ("--untraced", "--ranks", ranks, "jacobi-2d", "--oversubscribe", *square)
+    done = run(tmp_path / "run", *words)
+    assert done.returncode in {0, 5}, done.stderr
+    split = {"3": "1 × 3", "4": "2 × 2"}[ranks]
+    assert f"{split} blocks" in done.stdout
+    assert "ranks share a GPU: nothing is judged" in done.stdout
+
+
 @pytest.mark.parametrize("ends", ["periodic", "open"])
 def test_skewed_ranks_change_nothing_and_catch_a_missing_wait(ends: str, tmp_path: Path) -> None:
     words = ("--untraced", "jacobi-mpi-overlap", *SMALL, "--skew-us", "200", "--ends", ends)
