@@ -117,9 +117,9 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
     )
     many.add_argument(
         "--sweep",
-        action=_Once,
+        action="append",
         metavar="OPTION=V,V,...",
-        help="the times of the benchmark for each value of one of its options",
+        help="the times of the benchmark for each value of one of its options; given twice, of two",
     )
     many.add_argument(
         "--repeat", metavar="N", help="the times in N fresh processes: do they agree?"
@@ -147,21 +147,6 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--port", metavar="N", help="the page's port")
     where.add_argument("--host", metavar="ADDRESS", help="the address the page listens on")
     where.add_argument("--no-browser", action="store_true", help="only print the page's address")
-
-
-class _Once(argparse.Action):
-    """An option of which a second one would silently replace the first."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        if getattr(namespace, self.dest, None) is not None:
-            raise argparse.ArgumentError(self, "one at a time: it is given twice")
-        setattr(namespace, self.dest, values)
 
 
 def _count(text: str) -> int:

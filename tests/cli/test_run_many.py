@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpuscope.cli import _many, main
+from gpuscope.cli import _many, _series, _sweep, main
 from gpuscope.errors import UsageError
 from gpuscope.figures.palette import LIGHT
 from gpuscope.figures.sweep import RATIO_TITLE, sweep_figure
@@ -117,7 +117,10 @@ def test_a_sweep_is_a_table_a_csv_and_a_plot(capfd: pytest.CaptureFixture[str]) 
     )  # fmt: skip
     assert second["kernel_ns"] == "2000"
     content = json.loads((folder() / "sweep.json").read_text())
-    assert [run["value"] for run in content["runs"]] == ["0.5", "2"]
+    assert [run["values"] for run in content["runs"]] == [
+        {"kernel-ratio": "0.5"},
+        {"kernel-ratio": "2"},
+    ]
     assert listed(capfd) == ["last  streams (sweep kernel-ratio=0.5,2)  done"]
     page = (folder() / "sweep.html").read_text(encoding="utf-8")
     assert "speed-up" in page
@@ -165,7 +168,7 @@ def test_the_table_of_all_tells_which_times_are_void(
 @pytest.mark.usefixtures("stand_in")
 def test_json_of_a_sweep_is_all_of_stdout(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "streams", "--sweep", "kernel-ratio=1,2", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["option"] == "kernel-ratio"
+    assert json.loads(capfd.readouterr().out)["options"] == ["kernel-ratio"]
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -267,6 +270,11 @@ def test_ctrl_c_in_one_of_all_is_the_end(tmp_path: Path, monkeypatch: pytest.Mon
         (["streams", "--sweep", "kernel-ratio=1,,2"], "is not understood"),
         (["streams", "--sweep", "kernel-ratio=1"], "two or more"),
         (["streams", "--sweep", "kernel-ratio=1,1"], "two or more"),
+        (["streams", "--sweep", "chunks=2,4", "--sweep", "chunks=8,16"], "chunks is given twice"),
+        (
+            ["streams", "--sweep=chunks=2,4", "--sweep=streams=2,4", "--sweep=size=1M,2M"],
+            "2 options at most",
+        ),
         (["streams", "--sweep", "colour=1,2"], "streams has no option --colour"),
         (["streams", "--repeat", "1"], "at least 2"),
         (["streams", "--repeat", "x"], "at least 2"),
@@ -290,16 +298,25 @@ def test_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--sweep=size=1M,2M", "--sweep=chunks=2,4", "streams"],
-        ["--sweep=size=1M,2M", "streams", "--sweep=chunks=2,4"],
-        ["streams", "--sweep=size=1M,2M", "--sweep=chunks=2,4"],
+        ["--sweep=chunks=4,8", "--sweep=kernel-ratio=0.5,2", "streams"],
+        ["--sweep=chunks=4,8", "streams", "--sweep=kernel-ratio=0.5,2"],
+        ["streams", "--sweep=chunks=4,8", "--sweep=kernel-ratio=0.5,2"],
     ],
 )
-def test_one_sweep_at_a_time(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["run", *words])
-    assert ended.value.code == UsageError.exit_code
-    assert "--sweep: one at a time: it is given twice" in capsys.readouterr().err
+@pytest.mark.usefixtures("stand_in")
+def test_two_sweeps_are_a_grid(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *words]) == 0
+
+    out, err = capfd.readouterr()
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[2][:5] == ["chunks", "kernel-ratio", "sequential", "streamed", "speed-up"]
+    assert ["4", "0.5", "20.0", "ms", "10.0", "ms", "1.50", "2.50", "0.50"] in lines
+    assert ["8", "2", "20.0", "ms", "10.0", "ms", "3.00", "4.00", "2.00"] in lines
+    assert "gpuscope: chunks 8, kernel-ratio 0.5" in err
+    assert (folder() / "chunks-8_kernel-ratio-0.5.json").is_file()
+    found = [(row["chunks"], row["kernel-ratio"]) for row in rows_of(folder() / "sweep.csv")]
+    assert found == [("4", "0.5"), ("4", "2"), ("8", "0.5"), ("8", "2")]
+    assert listed(capfd)[0].startswith("last  streams (sweep chunks=4,8 kernel-ratio=")
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -323,10 +340,10 @@ def make_result(**figures: float | None) -> dict[str, Any]:
 
 def test_the_plot_is_over_the_ratio_in_its_order() -> None:
     rows = [
-        (value, make_result(speedup=x + 1, speedup_max=x + 2, kernel_copy_ratio=x))
+        ((value,), make_result(speedup=x + 1, speedup_max=x + 2, kernel_copy_ratio=x))
         for value, x in (("many", 4.0), ("few", 0.5))
     ]
-    figure = sweep_figure("steps", rows, LIGHT)
+    figure = sweep_figure(["steps"], rows, LIGHT)
     measured, possible = figure.data
     assert (list(measured.x), list(measured.y), list(possible.y)) == ([0.5, 4], [1.5, 5], [2.5, 6])
     assert list(measured.text) == ["steps few", "steps many"]
@@ -335,14 +352,14 @@ def test_the_plot_is_over_the_ratio_in_its_order() -> None:
 
 
 def test_the_plot_of_what_has_no_ratio_is_over_the_values() -> None:
-    rows = [(value, make_result(speedup=float(value))) for value in ("8", "1")]
-    (measured,) = sweep_figure("connections", rows, LIGHT).data
+    rows = [((value,), make_result(speedup=float(value))) for value in ("8", "1")]
+    (measured,) = sweep_figure(["connections"], rows, LIGHT).data
     assert (list(measured.x), list(measured.y)) == (["8", "1"], [8, 1])
 
 
 def test_the_plot_of_what_has_no_speedup_shows_times() -> None:
-    rows = [(value, make_result()) for value in ("1M", "2M")]
-    figure = sweep_figure("size", rows, LIGHT)
+    rows = [((value,), make_result()) for value in ("1M", "2M")]
+    figure = sweep_figure(["size"], rows, LIGHT)
     assert (figure.data[0].name, list(figure.data[0].y)) == ("one", [3, 3])
     assert figure.layout.yaxis.title.text == "time (ms)"
 
@@ -357,7 +374,7 @@ def test_what_has_no_speedup_is_a_table_of_its_quantities(
     near["quantities"] = [quantity("hop of 8 B", 2200.0), quantity("hop of 64 B", 2300.0)]
     far["quantities"] = [quantity("hop of a flag", 726.0), quantity("hop of 64 B", 17_000.0)]
     far["valid"] = False
-    Console(width=120).print(_many._series_table("path", [("p2p", near), ("driver", far)]))
+    Console(width=120).print(_sweep.make_table(["path"], [(("p2p",), near), (("driver",), far)]))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "quantity path p2p path driver (void)" in lines
     assert "hop of 8 B 2.20 µs –" in lines
@@ -368,16 +385,32 @@ def test_what_has_no_speedup_is_a_table_of_its_quantities(
 def test_the_plot_has_every_pass_of_all_runs() -> None:
     one, other = make_result(), make_result()
     other["passes"] = {"flags": {"median_ns": 1_000_000, "p10_ns": 1, "p90_ns": 2}}
-    figure = sweep_figure("path", [("p2p", one), ("sm", other)], LIGHT)
+    figure = sweep_figure(["path"], [(("p2p",), one), (("sm",), other)], LIGHT)
     assert {line.name: list(line.y) for line in figure.data} == {
         "one": [3, None],
         "flags": [None, 1],
     }
 
 
+def test_the_plot_of_a_grid_has_lines_for_each_value_of_the_first_option() -> None:
+    rows = [
+        ((chunks, size), make_result(speedup=float(chunks) + float(size), speedup_max=9.0))
+        for chunks in ("4", "8")
+        for size in ("1", "2")
+    ]
+    figure = sweep_figure(["chunks", "size"], rows, LIGHT)
+    assert {line.name: (list(line.x), list(line.y)) for line in figure.data} == {
+        "chunks 4": (["1", "2"], [5, 6]),
+        "chunks 4: possible": (["1", "2"], [9, 9]),
+        "chunks 8": (["1", "2"], [9, 10]),
+        "chunks 8: possible": (["1", "2"], [9, 9]),
+    }
+    assert figure.data[0].line.color == figure.data[1].line.color != figure.data[2].line.color
+
+
 def test_a_csv_line_has_every_key_of_all_runs() -> None:
-    rows = [("1", make_result(a=1.0)), ("2", make_result(b=None))]
-    head, first, second = _many.series_csv("n", rows).splitlines()
+    rows = [(("1",), make_result(a=1.0)), (("2",), make_result(b=None))]
+    head, first, second = _series.to_csv(["n"], rows).splitlines()
     assert head == "n,valid,one_median_ns,one_p10_ns,one_p90_ns,a,b"
     assert first == "1,True,3000000,1,2,1.0,"
     assert second == "2,True,3000000,1,2,,"
