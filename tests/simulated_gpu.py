@@ -2,7 +2,8 @@
 
 What is issued to a stream waits there. Whenever the host issues more, or waits, some of what could
 run is run: which, is chosen by chance, and some streams are slower than others. So a schedule that
-lacks a wait goes wrong sooner or later, and one that has them all never does.
+lacks a wait goes wrong sooner or later, and one that has them all never does. So does what is made
+on the null stream: arrays are filled some time later, and other streams do not wait for that.
 """
 
 from __future__ import annotations
@@ -17,19 +18,30 @@ from typing import Any
 
 import numpy as np
 
+NULL = -1
+"""The number of the null stream."""
 _LEFT = 1e-3
 """How rarely the slowest stream gets on."""
 
 
 class DeviceArray(np.ndarray[Any, Any]):
-    """An array whose address is found where CuPy has it."""
+    """An array whose address is found where CuPy has it, and who is filled on the null stream."""
+
+    null: Any = None
+
+    def __array_finalize__(self, whole: Any) -> None:
+        self.null = getattr(whole, "null", None)
 
     @property
     def data(self) -> Any:
         return SimpleNamespace(ptr=self.ctypes.data)
 
     def get(self) -> Any:
+        self.null.synchronize()
         return np.array(self)
+
+    def fill(self, value: Any) -> None:
+        self.null.issue(lambda: np.ndarray.fill(self, value))
 
 
 class Event:
@@ -52,10 +64,9 @@ class Event:
 
 
 class Stream:
-    def __init__(self, gpu: SimulatedGpu) -> None:
+    def __init__(self, gpu: SimulatedGpu, number: int) -> None:
         self.gpu = gpu
-        self.number = len(gpu.streams)
-        gpu.streams.append(self)
+        self.number = number
         self.queue: deque[tuple[Callable[[], bool], Callable[[], object]]] = deque()
         self.weight = gpu.random.choice((1.0, 0.1, _LEFT))
         self.ptr = self
@@ -89,11 +100,14 @@ class SimulatedGpu:
         self.streams: list[Stream] = []
         self.events: list[Event] = []
 
-        def make_stream(non_blocking: bool, priority: int = 0) -> Stream:
-            return Stream(self)
+        self.null = Stream(self, NULL)
 
-        # Of what is issued there the host waits for the end.
-        make_stream.null = SimpleNamespace(issue=lambda work: work())  # type: ignore[attr-defined]
+        def make_stream(non_blocking: bool, priority: int = 0) -> Stream:
+            assert non_blocking  # others would wait for the null stream
+            self.streams.append(Stream(self, len(self.streams)))
+            return self.streams[-1]
+
+        make_stream.null = self.null  # type: ignore[attr-defined]
         self.cuda = SimpleNamespace(
             Stream=make_stream,
             Event=lambda disable_timing: Event(self),
@@ -106,19 +120,27 @@ class SimulatedGpu:
                     lambda: ctypes.memset(at, value, size)
                 ),
                 deviceSynchronize=lambda: self.run_until(
-                    lambda: not any(stream.queue for stream in self.streams)
+                    lambda: not any(stream.queue for stream in (self.null, *self.streams))
                 ),
             ),
         )
 
     def array(self, values: Any, dtype: Any) -> Any:
-        return np.array(values, dtype).view(DeviceArray)
+        wanted = np.array(values, dtype)
+        made = self.empty(wanted.shape, dtype)
+        self.null.issue(lambda: np.copyto(made, wanted))
+        return made
 
     def empty(self, shape: Any, dtype: Any) -> Any:
-        return np.full(shape, np.nan, dtype).view(DeviceArray)
+        garbage = np.nan if np.issubdtype(dtype, np.floating) else 1
+        made = np.full(shape, garbage, dtype).view(DeviceArray)
+        made.null = self.null
+        return made
 
     def zeros(self, shape: Any, dtype: Any) -> Any:
-        return np.zeros(shape, dtype).view(DeviceArray)
+        made = self.empty(shape, dtype)
+        made.fill(0)
+        return made
 
     def get_on(self) -> None:
         """Run a few of the operations that could run: of slow streams seldom one."""
@@ -134,7 +156,8 @@ class SimulatedGpu:
             stream.queue.popleft()[1]()
 
     def _choose(self) -> Stream | None:
-        ready = [each for each in self.streams if each.queue and each.queue[0][0]()]
+        streams = (self.null, *self.streams)
+        ready = [each for each in streams if each.queue and each.queue[0][0]()]
         weights = [stream.weight for stream in ready]
         return self.random.choices(ready, weights)[0] if ready else None
 
@@ -155,7 +178,7 @@ class SimulatedKernels:
             rows = np.arange(array.shape[0]) + block.first_row - 1
             columns = np.arange(array.shape[1]) + block.first_column - block.margin
             whole = whole[np.ix_(rows % shape[0], columns % shape[1])]
-        array[...] = whole
+        self.cp.null.issue(lambda: np.copyto(array, whole))
 
     def step(self, source: Any, target: Any, region: Any, norm: int, stream: Stream) -> None:
         y, x = region.slices
@@ -173,6 +196,7 @@ class SimulatedKernels:
             stream.issue(work)
 
     def differing(self, a: Any, b: Any) -> int:
+        self.cp.null.synchronize()
         return int(np.count_nonzero(np.asarray(a) != np.asarray(b)))
 
     def pack(self, array: Any, strips: Any, buffer: Any, stream: Stream) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gpuscope.benchmarks._harness.decomposition import choose_split, cut
-from gpuscope.benchmarks._harness.jacobi_ranks import Variant
+from gpuscope.benchmarks._harness.jacobi_ranks import Variant, start_variant
 from gpuscope.benchmarks._harness.ranks import Ranks
 from gpuscope.benchmarks._harness.stencil import prove_tile, reference_step
 from gpuscope.benchmarks.jacobi_2d import _Blocks
@@ -34,8 +34,10 @@ def prove(variant: Variant, before: int) -> None:
 
 def norms_of_one(steps: int, *, periodic: bool) -> list[float]:
     """Return the norm of each step on the whole grid."""
-    whole = np.empty(grid, np.float32)
-    SimulatedKernels(SimulatedGpu(0)).start(whole)
+    gpu = SimulatedGpu(0)
+    start = gpu.empty(grid, np.float32)
+    SimulatedKernels(gpu).start(start)
+    whole = start.get()
     found = []
     for _ in range(steps):
         whole, norm = reference_step(whole, periodic=periodic)
@@ -58,11 +60,12 @@ for make, cut_columns in (
             ranks.session = session(gpu)
             split = choose_split(ranks.size, grid) if cut_columns else (ranks.size, 1)
             block = cut(grid, split, ranks.rank, periodic=periodic)
-            variant = make(ranks, SimulatedKernels(gpu), block, EVERY)
+            own = partial(make, ranks, SimulatedKernels(gpu))
+            variant = start_variant(own, block, EVERY)
             variant.run(STEPS)
             prove(variant, 0)
             # Norms fall: the first that is looked at and no more than that of step 3 is of step 4.
-            variant = make(ranks, SimulatedKernels(gpu), block, EVERY)
+            variant = start_variant(own, block, EVERY)
             assert variant.solve(one[3]) == 4 + variant.norm_lag + 1
             prove(variant, 0)
     ranks.barrier()

@@ -334,7 +334,7 @@ def measure(
     options, split = _choose_sizes(ranks, options, make, cut_columns, notes)
     grid = options.grid(split)
     block = cut(grid, split, ranks.rank, periodic=options.ends == "periodic")
-    variant = make(block, options.norm_every)
+    variant = start_variant(make, block, options.norm_every)
     tile = variant.tile
     reference = Reference(session.cp, tile.kernels, grid, periodic=block.periodic)
 
@@ -478,6 +478,17 @@ def _times(count: int, operation: Callable[[], None]) -> Callable[[], None]:
     return repeated
 
 
+def start_variant(make: _Make, block: Block, norm_every: int) -> Variant:
+    """Make a variant, and wait until its arrays are filled, on every rank.
+
+    They are filled on the null stream, for which the streams of the variants do not wait.
+    """
+    variant = make(block, norm_every)
+    variant.cp.cuda.runtime.deviceSynchronize()
+    variant.ranks.barrier()
+    return variant
+
+
 def _prove(ranks: Ranks, make: _Make, cut_columns: bool) -> None:
     """Compare the variant with NumPy on small grids, every row bit by bit, and the norm.
 
@@ -492,7 +503,7 @@ def _prove(ranks: Ranks, make: _Make, cut_columns: bool) -> None:
             block = cut(grid, split, ranks.rank, periodic=periodic)
             if not block.sides:
                 continue  # one rank with open ends: nothing is exchanged, and nothing waited for
-            variant = make(block, _NORM_EVERY)
+            variant = start_variant(make, block, _NORM_EVERY)
             variant.run(PROOF_STEPS)
             norms = {**variant.totals, PROOF_STEPS - 1: variant.total_norm()}
             ranks.session.check(partial(prove_tile, variant.tile, norms))
@@ -561,7 +572,7 @@ def _calibrate(
         split = _split(ranks, (rows, columns), cut_columns)
         grid = rows * split[0], columns * split[1]
         block = cut(grid, split, ranks.rank, periodic=options.ends == "periodic")
-        variant = make(block, options.norm_every)
+        variant = start_variant(make, block, options.norm_every)
         stages = _stage_times(variant)
         exchange_ns = _host_ns(variant, variant.exchange)
         wanted = COVER_FACTOR * _to_cover_ns(variant, stages, exchange_ns) / stages["inner_ns"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from gpuscope.benchmarks._harness import (
     jacobi_ranks,
 )
 from gpuscope.benchmarks._harness.decomposition import cut
-from gpuscope.benchmarks._harness.jacobi_ranks import Variant, step_figures
+from gpuscope.benchmarks._harness.jacobi_ranks import Variant, start_variant, step_figures
 from gpuscope.benchmarks._harness.stencil import prove_tile
 from gpuscope.benchmarks.jacobi_2d import _Blocks
 from gpuscope.benchmarks.jacobi_mpi import _Serialized
@@ -108,10 +109,16 @@ def do_steps(make: Make, seed: int, left_out: tuple[tuple[int, int], ...] = ()) 
     gpu = SimulatedGpu(seed, left_out)
     mpi = Self()
     ranks = SimpleNamespace(
-        session=session(gpu), comm=mpi, mpi=mpi, rank=0, size=1, gather=lambda value: [value]
+        session=session(gpu),
+        comm=mpi,
+        mpi=mpi,
+        rank=0,
+        size=1,
+        gather=lambda value: [value],
+        barrier=lambda: None,
     )
     block = cut((9, 7), (1, 1), 0)
-    variant = make(ranks, SimulatedKernels(gpu), block, 2)
+    variant = start_variant(partial(make, ranks, SimulatedKernels(gpu)), block, 2)
     for _ in range(2):  # a pass begins where the one before ended
         variant.run(STEPS)
         norms = {**variant.totals, STEPS - 1: variant.total_norm()}
@@ -287,6 +294,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, *words: str, size: int = 1, **stag
         size=size,
         gather=lambda value: [value],
         largest=list,
+        barrier=lambda: None,
     )
     kernels = SimulatedKernels(timed.cp)
     return jacobi_ranks.measure(
