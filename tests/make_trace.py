@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -170,3 +171,9 @@ def _table(kind: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
             for name, empty in kind.empty().columns().items()
         }
     )
+
+
+def of_rank(trace: Trace, rank: int | None) -> Trace:
+    """Return a trace as that of an MPI rank."""
+    processes = tuple(dataclasses.replace(each, rank=rank) for each in trace.processes)
+    return dataclasses.replace(trace, processes=processes)

@@ -12,7 +12,7 @@ from flask import Flask, Response, abort, request, send_from_directory
 
 from gpuscope.app.state import Session
 from gpuscope.figures.details import details
-from gpuscope.figures.listing import COLUMNS, Condition, csv_rows, listing, values
+from gpuscope.figures.listing import COLUMNS, Condition, csv_rows, listing, shown_columns, values
 from gpuscope.figures.names import PatternError, check
 from gpuscope.figures.palette import style_sheet
 from gpuscope.figures.timeline import ASSETS, plain
@@ -28,6 +28,7 @@ MAX_CONDITIONS = 20
 
 def describe(session: Session) -> dict[str, Any]:
     """Return what the page's script needs once: rows, paints, ranges, and the short tables."""
+    shown = shown_columns(session.timeline)
     return {
         **session.timeline.describe(),
         "ranges": [
@@ -35,7 +36,7 @@ def describe(session: Session) -> dict[str, Any]:
             for each in session.ranges_shown
         ],
         "tables": {"findings": _findings(session), "ranges": _ranges(session)},
-        "operations": {"columns": list(COLUMNS), "kinds": list(COLUMNS.values())},
+        "operations": {"columns": list(shown), "kinds": list(shown.values())},
     }
 
 

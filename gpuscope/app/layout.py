@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dash import dcc, html
@@ -177,7 +177,7 @@ def cards(session: Session) -> list[Any]:
     if session.of_ranks:
         names = dict.fromkeys(entry.name for _, entry in every)
         same = [[each for each in every if each[1].name == name] for name in names]
-        made = [_range_card(session, *_jointly(session, entries)) for entries in same]
+        made = [_joint_card(session, entries) for entries in same]
     else:
         made = [_range_card(session, number, entry) for number, entry in every]
     if made:
@@ -187,7 +187,7 @@ def cards(session: Session) -> list[Any]:
         _card(
             session.timeline.device_label(number, device),
             "whole trace",
-            entry.scope,
+            [entry.scope],
             _shows(fit.low_ns, fit.high_ns, WHOLE, at),
         )
         for at, (number, device, entry) in enumerate(session.devices)
@@ -222,20 +222,35 @@ def _jointly(
     return number, dataclasses.replace(entry, scope=scope, link_pairs=links)
 
 
+def _joint_card(session: Session, entries: Sequence[tuple[int, RangeResult]]) -> Any:
+    """Return the card of a range on several ranks: least and largest sums, the worst of each pair.
+
+    A click shows the worst rank.
+    """
+    ranks, all_ranks = len({number for number, _ in entries}), len(session.traces)
+    count = f"{ranks}" if ranks == all_ranks else f"{ranks} of {all_ranks}"
+    number, worst = _jointly(session, entries)
+    where = f"{count} ranks jointly · worst: {session.timeline.names[number]}"
+    scopes = [worst.scope, *(entry.scope for _, entry in entries)]
+    return _card_of(session, number, worst, where, scopes)
+
+
 def _range_card(session: Session, number: int, entry: RangeResult) -> Any:
     times = f"{entry.instances:,} instances" if entry.instances > 1 else "1 instance"
-    device = session.device_of(number, entry)
-    label = session.timeline.device_label(number, device)
+    label = session.timeline.device_label(number, session.device_of(number, entry))
     where = f"{label} · {times}" if len(session.devices) > 1 else times
-    if session.of_ranks:
-        where = f"worst of {len(session.traces)} ranks: {session.timeline.names[number]}"
+    return _card_of(session, number, entry, where, [entry.scope])
+
+
+def _card_of(
+    session: Session, number: int, entry: RangeResult, where: str, scopes: Sequence[Scope]
+) -> Any:
+    device = session.device_of(number, entry)
     links = [_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in entry.link_pairs]
     at = session.range_number(number, entry.name)
     shown = session.ranges_shown[at]
     place = [known[:2] for known in session.devices].index((number, device))
-    return _card(
-        entry.name, where, entry.scope, _shows(shown.low_ns, shown.high_ns, at, place), links
-    )
+    return _card(entry.name, where, scopes, _shows(shown.low_ns, shown.high_ns, at, place), links)
 
 
 def _shows(
@@ -247,9 +262,15 @@ def _shows(
 
 
 def _card(
-    name: str, where: str, scope: Scope, shows: Mapping[str, str], links: Sequence[Any] = ()
+    name: str,
+    where: str,
+    scopes: Sequence[Scope],
+    shows: Mapping[str, str],
+    links: Sequence[Any] = (),
 ) -> Any:
-    """Return the card of a scope."""
+    """Return the card of a scope; the sums are those of all `scopes`, the pairs of the first."""
+    scope = scopes[0]
+    gains = [each.overlap_efficiency for each in scopes if each.overlap_efficiency is not None]
     # That the host was in MPI while the GPU worked proves nothing: the matrix has it.
     on_gpu = [pair for pair in scope.pairs if "mpi" not in (pair.a, pair.b)]
     material = [pair for pair in on_gpu if pair.verdict != "immaterial"]
@@ -257,20 +278,21 @@ def _card(
     beside = [pair for pair in on_gpu if pair not in pairs]
     gain = (
         []
-        if scope.overlap_efficiency is None
+        if not gains
         else [
             html.Span(
-                f"{format_ratio(scope.overlap_efficiency)} of the possible gain",
+                f"{_least_to_largest(gains, format_ratio)} of the possible gain",
                 title="(sum of engine times - busy) / (sum of engine times - longest engine), "
                 "if the chunks are independent",
             )
         ]
     )
+    span = _least_to_largest([each.span_ns for each in scopes], format_ns)
     attributes: Any = shows
     return html.Button(
         [
             html.Div([html.H3(plain(name, 40)), html.Span(where, className="where", title=where)]),
-            html.P([html.Span(f"span {format_ns(scope.span_ns)}"), *gain], className="sums"),
+            html.P([html.Span(f"span {span}"), *gain], className="sums"),
             *[_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in pairs],
             *links,
             *([] if links and not beside else _beside(scope, beside)),
@@ -280,6 +302,10 @@ def _card(
         title="Show this range",
         **attributes,
     )
+
+
+def _least_to_largest(values: Sequence[Any], write: Callable[[Any], str]) -> str:
+    return " to ".join(dict.fromkeys(write(each) for each in (min(values), max(values))))
 
 
 def _beside(scope: Scope, beside: Sequence[PairFigures]) -> list[Any]:

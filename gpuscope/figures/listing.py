@@ -26,6 +26,7 @@ COLUMNS = {
     "size": "size",
     "rate": "rate",
     "stream": "text",
+    "device": "text",
 }
 """What a table can be sorted and filtered by, and what the values of a column are."""
 SIGNS: Mapping[str, Callable[[Any, float], Any]] = {
@@ -71,6 +72,12 @@ class Condition:
         return kind is not None and self.sign in SIGNS and number
 
 
+def shown_columns(timeline: Timeline) -> dict[str, str]:
+    """Return the columns of a table: the device where there are several, as of several ranks."""
+    several = sum(map(len, timeline.row_of_device)) > 1
+    return {name: kind for name, kind in COLUMNS.items() if several or name != "device"}
+
+
 def _rows(
     timeline: Timeline,
     number: int,
@@ -112,6 +119,10 @@ def _fits(
         texts, codes = CLASSES, ops.op_class[rows]
     elif column == "name":
         texts, codes = placed.trace.strings, ops.name[rows]
+    elif column == "device":
+        devices = range(len(placed.trace.devices))
+        texts = [timeline.device_label(number, device) for device in devices]
+        codes = ops.device[rows]
     else:  # a stream of -1, none, is the last
         texts = [*(stream.label for stream in placed.trace.streams), NO_STREAM]
         codes = ops.stream[rows]
@@ -154,10 +165,20 @@ def listing(
         key = -key if descending else key
         some = np.argpartition(key, most)[:most] if len(key) > most else np.arange(len(key))
         best += [(float(key[at]), number, int(rows[at])) for at in some.tolist()]
+    best.sort()
+    if sort == "name":  # their places in the order of each trace do not compare
+        best.sort(key=lambda each: _name(timeline, *each[1:]), reverse=descending)
     return {
         "total": total,
-        "rows": [values(timeline, number, row) for _, number, row in sorted(best)[:most]],
+        "rows": [values(timeline, number, row) for _, number, row in best[:most]],
     }
+
+
+def _name(timeline: Timeline, number: int, row: int) -> str:
+    """Return the whole name of an operation of a trace."""
+    placed = timeline.placed[number]
+    name: str = placed.trace.strings[placed.operations.name[row]]
+    return name
 
 
 def _key(timeline: Timeline, number: int, rows: Int64, sort: str) -> npt.NDArray[np.float64]:
@@ -174,11 +195,14 @@ def _key(timeline: Timeline, number: int, rows: Int64, sort: str) -> npt.NDArray
         return rate
     if sort == "start":
         return (ops.start_ns[rows] + placed.shift_ns).astype(np.float64)
-    columns: dict[str, npt.NDArray[Any]] = {
-        "class": ops.op_class,
-        "size": ops.size_bytes,
-        "stream": ops.stream,
-    }
+    if sort == "stream":  # a stream of -1, none, is the last
+        numbers = [*(stream.number for stream in placed.trace.streams), math.inf]
+        of_stream: npt.NDArray[np.float64] = np.array(numbers, np.float64)[ops.stream[rows]]
+        return of_stream
+    if sort == "device":
+        before = sum(len(each.trace.devices) for each in timeline.placed[:number])
+        return (ops.device[rows] + before).astype(np.float64)
+    columns: dict[str, npt.NDArray[Any]] = {"class": ops.op_class, "size": ops.size_bytes}
     return columns[sort][rows].astype(np.float64)
 
 
@@ -197,21 +221,23 @@ def values(timeline: Timeline, number: int, row: int) -> dict[str, Any]:
     start, end = (int(side[row]) + placed.shift_ns for side in (ops.start_ns, ops.end_ns))
     size = int(ops.size_bytes[row])
     rate = size * 1e9 / (end - start) if size and end > start else None
+    cells = {
+        "start": f"{start / 1e6:,.6f} ms",
+        "duration": format_ns(end - start),
+        "class": CLASSES[ops.op_class[row]],
+        "name": timeline.short_name(number, int(ops.name[row])),
+        "size": format_bytes(size) if size else "",
+        "rate": format_rate(rate) if rate else "",
+        "stream": timeline.stream_label(number, row),
+        "device": timeline.device_label(number, int(ops.device[row])),
+    }
     return {
         "row": timeline.row_of_operation(number, row),
         "item": row,
         "start": start,
         "end": end,
-        "name": timeline.short_name(number, int(ops.name[row])),
-        "cells": [
-            f"{start / 1e6:,.6f} ms",
-            format_ns(end - start),
-            CLASSES[ops.op_class[row]],
-            timeline.short_name(number, int(ops.name[row])),
-            format_bytes(size) if size else "",
-            format_rate(rate) if rate else "",
-            timeline.stream_label(number, row),
-        ],
+        "name": cells["name"],
+        "cells": [cells[name] for name in shown_columns(timeline)],
     }
 
 

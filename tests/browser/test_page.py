@@ -731,6 +731,47 @@ def test_two_gpus_have_rows_and_figures_of_their_own(serve: Callable[[Path], Pag
     page.keep("p2p")
 
 
+def test_the_time_of_the_host_in_mpi_is_not_on_the_row_of_the_gpu(
+    serve: Callable[[Path], Page],
+) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    page = serve(samples.path("jacobi_mpi_blocking_r0"))
+    page.open()
+
+    def longest(name: str) -> Any:
+        """Return the longest piece of a set of classes in the GPU's row: its paint and where."""
+        return page.script(
+            "const p = window.gpuscope.page, d = p.drawn(), { rows, paints } = p.meta;"
+            "const row = rows.findIndex((each) => each.kind === 'device');"
+            "const [paint, starts, lengths] ="
+            "  d.rows[row].marks.find(([each]) => paints[each].name === arguments[0]);"
+            "const i = lengths.indexOf(Math.max(...lengths));"
+            "const at = p.place({ row, start: starts[i], end: starts[i] + lengths[i] });"
+            "const canvas = document.querySelector('.tl-canvas');"
+            "const box = canvas.getBoundingClientRect(), ratio = devicePixelRatio;"
+            "const x = at.x - box.left, y = at.y - box.top;"
+            "const pen = canvas.getContext('2d');"
+            "const [...seen] = pen.getImageData(x * ratio, y * ratio, 1, 1).data.slice(0, 3);"
+            "const color = paints[paint][document.documentElement.dataset.theme][0];"
+            "return { x: x - box.width / 2, y: y - box.height / 2, seen,"
+            "  paint: [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)) };",
+            name,
+        )
+
+    def selected(piece: Any) -> bool:
+        """Whether a click on a piece selects it."""
+        at = round(piece["x"]), round(piece["y"])
+        ActionChains(page.chrome).move_to_element_with_offset(page.canvas(), *at).click().perform()
+        return bool(page.script("return Boolean(window.gpuscope.page.state().brush)"))
+
+    kernel, mpi = longest("kernel"), longest("mpi")
+    assert kernel["seen"] == kernel["paint"]
+    assert mpi["seen"] != mpi["paint"]
+    assert not selected(mpi)
+    assert selected(kernel)
+
+
 def test_a_million_operations(serve: Callable[[Path], Page], tmp_path: Path) -> None:
     from tests.perf import make_export
 

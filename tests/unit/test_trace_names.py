@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpuscope.model.trace import Trace, shown_name, shown_names, shown_title, told_apart
-from tests.make_trace import make_trace
+from tests.make_trace import make_trace, of_rank
 
 
 def named(path: str, rank: int | None = None) -> Trace:
     trace = make_trace(kernels=[(0, 10, "s7")])
-    processes = tuple(dataclasses.replace(each, rank=rank) for each in trace.processes)
-    return dataclasses.replace(trace, path=path, processes=processes)
+    return dataclasses.replace(of_rank(trace, rank), path=path)
 
 
 @pytest.mark.parametrize(

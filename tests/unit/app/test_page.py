@@ -17,7 +17,7 @@ from gpuscope.errors import UsageError
 from gpuscope.model.result import Scope
 from gpuscope.model.trace import Process, Trace
 from gpuscope.progress import Progress
-from tests.make_trace import make_trace
+from tests.make_trace import make_trace, of_rank
 
 MS = 1_000_000
 STREAMED = 1
@@ -404,18 +404,23 @@ def test_the_ranks_of_a_run_have_one_card_a_range_with_the_worst_of_each_pair() 
             h2d=[(copied_ns + 3, copied_ns + 10 * MS + 8, "s8", {"bytes": 1_000_000})],
             ranges=[("step", 0, 30 * MS)],
         )
-        processes = tuple(replace(each, rank=number) for each in trace.processes)
-        return replace(trace, processes=processes)
+        return of_rank(trace, number)
 
     hidden, bare = 0, 12 * MS
     session = Session([rank(0, hidden), rank(1, bare), rank(2, hidden)])
     (card,) = layout.cards(session)
-    assert "worst of 3 ranks: rank 1" in str(card)
+    assert "3 ranks jointly · worst: rank 1" in str(card)
+    assert "span 10.0 ms to 22.0 ms" in str(card)
+    assert "0.0 % to 100.0 % of the possible gain" in str(card)
     assert "✕ serialized" in str(card)
     assert "rank 1: no" in str(card)
     assert card.to_plotly_json()["props"]["data-device"] == "1"
     (card,) = layout.cards(Session([rank(0, hidden), rank(1, hidden)]))
     assert "✓ overlapped" in str(card)
+    assert "span 10.0 ms'" in str(card)
+    elsewhere = of_rank(make_trace(kernels=[(0, MS, "s7")]), 2)
+    (card,) = layout.cards(Session([rank(0, hidden), rank(1, bare), elsewhere]))
+    assert "2 of 3 ranks jointly · worst: rank 1" in str(card)
 
 
 def test_the_time_of_the_host_in_mpi_is_on_no_card() -> None:

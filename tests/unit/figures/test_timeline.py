@@ -21,13 +21,14 @@ from gpuscope.figures.listing import (
     Condition,
     csv_rows,
     listing,
+    shown_columns,
 )
 from gpuscope.figures.names import PatternError
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import MOST_MARKS, OPEN_DEVICES, Timeline, plain, spread
 from gpuscope.model.classes import CLASSES, HOST_CODES
 from gpuscope.model.trace import Process, Stream, Trace
-from tests.make_trace import make_trace
+from tests.make_trace import make_trace, of_rank
 
 MS = 1_000_000
 
@@ -381,6 +382,34 @@ def test_the_table_is_filtered_by_its_columns() -> None:
     assert names(("size", "=", 64)) == ["c"]
     assert names(("rate", ">", 31e9)) == ["c"]  # 64 bytes in 2 ns
     assert names(("name", HAS, "c"), ("duration", "<=", 1)) == []
+
+
+def test_the_table_of_several_ranks_says_whose_an_operation_is() -> None:
+    traces = [
+        make_trace(kernels=[(0, 10, "s7", {"name": "m"})]),
+        make_trace(kernels=[(0, 10, "s8", {"name": "a"}), (20, 30, "s7", {"name": "z"})]),
+    ]
+    timeline = Timeline([of_rank(trace, rank) for rank, trace in enumerate(traces)])
+
+    def cells(**options: Any) -> list[str]:
+        rows = listing(timeline, 0, 100, **options)["rows"]
+        at = list(shown_columns(timeline)).index("device")
+        return [f"{row['name']} {row['cells'][at]}" for row in rows]
+
+    m, a, z = "m GPU 0 · rank 0", "a GPU 0 · rank 1", "z GPU 0 · rank 1"
+    assert cells() == [m, a, z]
+    assert cells(sort="name") == [a, m, z]
+    assert cells(sort="name", descending=True) == [z, m, a]
+    assert cells(sort="stream") == [m, z, a]
+    assert cells(sort="device", descending=True) == [a, z, m]
+    assert cells(conditions=[Condition("device", HAS, "rank 1")]) == [a, z]
+
+
+def test_the_table_of_one_device_does_not_name_it() -> None:
+    timeline = Timeline([make_trace(kernels=[(0, 10, "s7")])])
+    assert "device" not in shown_columns(timeline)
+    (row,) = listing(timeline, 0, 100)["rows"]
+    assert len(row["cells"]) == len(shown_columns(timeline))
 
 
 @pytest.mark.parametrize(
