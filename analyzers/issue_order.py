@@ -94,9 +94,9 @@ def _held_behind(case: Case, region: Region) -> tuple[Int64, Int64, Int64]:
     place = np.arange(len(copies))
     place[1:][follows] = 0
     head, rows = copies[np.maximum.accumulate(place)], copies
-    own = np.maximum(np.maximum(waits.stream_ns[rows], waits.event_ns[rows]), waits.null_ns[rows])
+    own = np.maximum(np.maximum(waits.stream_ns(rows), waits.event_ns[rows]), waits.null_ns[rows])
     # Free from the end of the copy before the head, which the engine was still busy with.
-    ready = np.maximum(np.maximum(own, waits.call_end_ns[rows]), waits.engine_ns[head])
+    ready = np.maximum(np.maximum(own, waits.call_end_ns[rows]), waits.engine_ns(head))
     held = (ops.stream[rows] != ops.stream[head]) & (ops.start_ns[head] - ready > START_LATENCY_NS)
     return rows[held], head[held], ready[held]
 

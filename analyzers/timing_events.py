@@ -69,7 +69,7 @@ def _rule(case: Case, behind: Bool, region: Region) -> Finding | None:
     # A copy behind a kernel takes longer to begin, with or without an event.
     rows = rows[np.isin(ops.op_class[rows], KERNEL_CODES)]
     rows = rows[np.isin(ops.op_class[waits.stream_op[rows]], KERNEL_CODES)]
-    gap = ops.start_ns[rows] - waits.stream_ns[rows]
+    gap = ops.start_ns[rows] - waits.stream_ns(rows)
     late, plain = rows[behind[rows]], gap[~behind[rows]]
     enough = MIN_REPEATS * region.instances
     if len(late) < enough or len(plain) < enough:

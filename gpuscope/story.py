@@ -15,7 +15,7 @@ from gpuscope.intervals import distinct, subtract, sum_by, union
 from gpuscope.model.classes import CLASSES, ENGINE_CODES
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_bytes, format_ns
-from gpuscope.waits import REASONS, Int64, Waits, call_name
+from gpuscope.waits import REASONS, Int32, Int64, Waits, call_name
 
 SCHEMA_VERSION = 1
 HOST_STEPS = 6
@@ -174,11 +174,10 @@ def reasons_of(case: Case, operations: Int64) -> Reasons:
     code = np.array([names.index(name) for name in REASONS])[waits.reason[operations]]
     since = np.full(len(operations), -1, np.int64)
     before = np.full(len(operations), -1, np.int64)
-    for kind, (other, until) in zip(WAITED_FOR, _waits(waits), strict=True):
-        mine = np.flatnonzero(code == names.index(kind))
-        ended = until[operations[mine]]
-        since[mine] = np.where(ended >= 0, start[mine] - ended, -1)
-        before[mine] = other[operations[mine]]
+    for kind, (other, ended) in zip(WAITED_FOR, _waits(waits, operations), strict=True):
+        mine = code == names.index(kind)
+        since = np.where(mine & (ended >= 0), start - ended, since)
+        before = np.where(mine, other, before)
     call = ops.launch[operations].astype(np.int64) if len(api) else before.copy()
     mine = np.flatnonzero((code == names.index("host")) & (call >= 0))
     since[mine] = start[mine] - api.start_ns[call[mine]]
@@ -208,7 +207,7 @@ def tell_operation(case: Case, operation: int) -> OperationStory:
     known = reasons_of(case, np.array([operation]))
     launch = _launch(case, operation)
     waited_for = _waited_for(case, operation)
-    ready_ns = max(int(until[operation]) for _, until in _waits(waits))
+    ready_ns = int(waits.ready_ns[operation])
     device = trace.devices[ops.device[operation]]
     covering = int(case.outermost_range[operation])
     return OperationStory(
@@ -321,24 +320,25 @@ def _described(case: Case, operation: int) -> str:
     return f"{what}, {_stream(case.trace, int(ops.stream[operation]))}"
 
 
-def _waits(waits: Waits) -> tuple[tuple[Int64, Int64], ...]:
-    """Return, a kind of WAITED_FOR, the operation waited for and the time until which."""
+def _waits(waits: Waits, rows: Int64) -> tuple[tuple[Int32, Int64], ...]:
+    """Return, a kind of WAITED_FOR, what each of `rows` waited for and the time until which."""
     return (
-        (waits.stream_op, waits.stream_ns),
-        (waits.event_op, waits.event_ns),
-        (waits.null_op, waits.null_ns),
-        (waits.engine_op, waits.engine_ns),
+        (waits.stream_op[rows], waits.stream_ns(rows)),
+        (waits.event_op[rows], waits.event_ns[rows]),
+        (waits.null_op[rows], waits.null_ns[rows]),
+        (waits.engine_op[rows], waits.engine_ns(rows)),
     )
 
 
 def _waited_for(case: Case, operation: int) -> tuple[Step, ...]:
-    waits, ops = case.waits, case.ops
+    ops = case.ops
     steps = []
-    for kind, (before, until) in zip(WAITED_FOR, _waits(waits), strict=True):
-        end = int(until[operation])
+    found = _waits(case.waits, np.array([operation]))
+    for kind, (before, until) in zip(WAITED_FOR, found, strict=True):
+        end = int(until[0])
         if end < 0:
             continue
-        other = int(before[operation])
+        other = int(before[0])
         start = int(ops.start_ns[other]) if other >= 0 else end
         text = _described(case, other) if other >= 0 else "reached when it was recorded"
         steps.append(Step(kind, text, start, end, other if other >= 0 else None))

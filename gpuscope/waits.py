@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import stable_order, union
+from gpuscope.intervals import run_starts, stable_order, union
 from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.tables import Operations
 from gpuscope.model.trace import BLOCKING, NULL_STREAM, Trace
@@ -37,6 +37,11 @@ _BLOCK_ROWS = 1 << 16
 REASONS = ("host", "stream", "event", "null-stream", "engine", "sm", "unknown")
 """What an operation can have waited for last; the position is the code in `Waits.reason`."""
 REASON = {name: code for code, name in enumerate(REASONS)}
+_REASON_OF_TIME = np.array(
+    [REASON[name] for name in ("stream", "event", "null-stream", "engine")], np.uint8
+)
+_ENGINE = 3
+"""Position of the engine among these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +54,19 @@ class Waits:
     call_start_ns: Int64
     """Start of the launching call: the operation never starts before."""
     call_end_ns: Int64
-    stream_op: Int64
+    stream_op: Int32
     """The operation before it in its stream: index into Trace.operations."""
-    stream_ns: Int64
-    """When that ended."""
-    event_op: Int64
+    event_op: Int32
     """The operation behind the last event its stream waited for; -1 also for an event that was
     reached at once."""
     event_ns: Int64
-    null_op: Int64
+    null_op: Int32
     """The operation that the rule of the legacy null stream makes it wait for."""
     null_ns: Int64
-    engine_op: Int64
+    engine_op: Int32
     """The copy before it on its copy engine."""
-    engine_ns: Int64
+    ready_ns: Int64
+    """When the GPU could have begun it: the last of stream, event, null stream and engine."""
     turn_ns: Int64
     """End of everything of its class that began before it on its device."""
     reason: UInt8
@@ -73,92 +77,163 @@ class Waits:
     """Stream waits for events in the trace."""
     waits_resolved: int
     """Those whose event record is in the trace too."""
+    end_ns: Int64
+    """End of the operations themselves."""
 
-    @property
-    def ready_ns(self) -> Int64:
-        """When the GPU could have begun it: the last of stream, event, null stream and engine."""
-        return np.maximum(
-            np.maximum(self.stream_ns, self.event_ns), np.maximum(self.null_ns, self.engine_ns)
-        )
+    def stream_ns(self, rows: Int64) -> Int64:
+        """Return when the operation before each of `rows` in its stream ended."""
+        return self._end_of(self.stream_op[rows])
+
+    def engine_ns(self, rows: Int64) -> Int64:
+        """Return when the copy before each of `rows` on its copy engine ended."""
+        return self._end_of(self.engine_op[rows])
+
+    def _end_of(self, operation: Int32) -> Int64:
+        return np.where(operation >= 0, self.end_ns[operation], -1)
 
     @classmethod
     def of(cls, trace: Trace) -> Waits:
         """Find what every operation of `trace` waited for."""
         ops = trace.operations if trace.operations is not None else Operations.empty()
-        start, end = ops.start_ns, ops.end_ns
+        count = len(ops)
         call_start, call_end = _launch_times(trace, ops)
-        stream_op, stream_ns = _earlier(ops.stream, end)
-        engine_op, engine_ns = _engine_times(trace, ops)
-        _, turn_ns = _earlier(ops.device.astype(np.int64) * len(CLASSES) + ops.op_class, end)
         null_op, null_ns = _null_times(trace, ops, call_start)
-        events = _Events(trace, ops, call_start, stream_op)
+        events = _Events(trace, ops, call_start)
+        room = _Room(trace, ops)
+        streams, engines = _Before(len(trace.streams)), _Engines(trace)
+        turns = _Before(len(trace.devices) * len(CLASSES))
+        stream_op, engine_op = np.empty(count, np.int32), np.empty(count, np.int32)
+        all_ready, turn_ns = np.empty(count, np.int64), np.empty(count, np.int64)
+        all_reasons, all_costs = np.empty(count, np.uint8), np.empty(count, np.int64)
+        for begin in range(0, count, _BLOCK_ROWS):
+            part = slice(begin, begin + _BLOCK_ROWS)
+            block, start = ops.take(part), ops.start_ns[part]
+            stream_op[part], stream_ns = streams.follow(block.stream, block.end_ns)
+            engine_op[part], engine_ns = engines.follow(block)
+            lane = block.device * np.int32(len(CLASSES)) + block.op_class
+            _, turn_ns[part] = turns.follow(lane, block.end_ns)
+            events.drop_own(part, block.stream, stream_op[part], ops.stream)
+            times = (stream_ns, events.time_ns[part], null_ns[part], engine_ns)
+            np.maximum(np.maximum(*times[:2]), np.maximum(*times[2:]), out=all_ready[part])
 
-        # The last of these to come true, and the last but one; the first of equals counts.
-        ready, last = np.full(len(start), -1, np.int64), np.zeros(len(start), np.uint8)
-        second = call_start.copy()
-        for code, time in enumerate((stream_ns, events.time_ns, null_ns, engine_ns)):
-            if time.max(initial=-1) < 0:
-                continue
-            # What is over only after the start held nothing up: two operations that overlap.
-            time = np.where(time > start, -1, time)
-            later = time > ready
-            np.maximum(second, np.minimum(time, ready), out=second)
-            ready[later] = time[later]
-            last[later] = code
+            # The last of these to come true, and the last but one; the first of equals counts.
+            called, returned = call_start[part], call_end[part]
+            ready, last = np.full(len(start), -1, np.int64), np.zeros(len(start), np.uint8)
+            second = called.copy()
+            for code, time in enumerate(times):
+                # What is over only after the start held nothing up: two operations that overlap.
+                time = np.where(time > start, -1, time)
+                later = time > ready
+                np.maximum(second, np.minimum(time, ready), out=second)
+                np.copyto(ready, time, where=later)
+                np.copyto(last, code, where=later)
 
-        in_graph = ops.graph_node >= 0
-        known = call_start >= 0
-        by_gpu = (ready >= 0) & (ready >= call_start) & (start - ready <= START_LATENCY_NS)
-        # Ready before the call returned, started after: the launch came last.
-        by_gpu &= (ready >= call_end) | (start < call_end)
-        # Edges of a graph are not in the trace, so streams and events say nothing about a node.
-        by_gpu &= ~in_graph | (last == 3)
-        by_host = ~by_gpu & known & (start <= call_end + START_LATENCY_NS)
-        sm_ready = np.maximum(ready, call_end)
-        by_sm = ~by_gpu & ~by_host & known & ~in_graph & _sm_busy(trace, ops, sm_ready)
+            in_graph = block.graph_node >= 0
+            known = called >= 0
+            by_gpu = (ready >= 0) & (ready >= called) & (start - ready <= START_LATENCY_NS)
+            # Ready before the call returned, started after: the launch came last.
+            by_gpu &= (ready >= returned) | (start < returned)
+            # Edges of a graph are not in the trace: streams and events say nothing about a node.
+            by_gpu &= ~in_graph | (last == _ENGINE)
+            by_host = ~by_gpu & known & (start <= returned + START_LATENCY_NS)
+            sm_ready = np.maximum(ready, returned)
+            by_sm = ~by_gpu & ~by_host & known & ~in_graph & room.none(part, sm_ready, start)
 
-        reason = np.full(len(start), REASON["unknown"], np.uint8)
-        code_of_time = np.array(
-            [REASON[name] for name in ("stream", "event", "null-stream", "engine")], np.uint8
-        )
-        reason[by_gpu] = code_of_time[last[by_gpu]]
-        reason[by_host] = REASON["host"]
-        reason[by_sm] = REASON["sm"]
-        cost = np.full(len(start), -1, np.int64)
-        told = by_gpu & (second >= 0)
-        cost[told] = ready[told] - second[told]
-        told = by_host & (ready >= 0)
-        cost[told] = np.maximum(start[told] - ready[told], 0)
-        cost[by_sm] = start[by_sm] - sm_ready[by_sm]
+            reason, cost = all_reasons[part], all_costs[part]
+            reason[:] = REASON["unknown"]
+            np.copyto(reason, _REASON_OF_TIME[last], where=by_gpu)
+            reason[by_host] = REASON["host"]
+            reason[by_sm] = REASON["sm"]
+            cost[:] = -1
+            np.copyto(cost, ready - second, where=by_gpu & (second >= 0))
+            np.copyto(cost, np.maximum(start - ready, 0), where=by_host & (ready >= 0))
+            np.copyto(cost, start - sm_ready, where=by_sm)
         return cls(
             call_start_ns=call_start,
             call_end_ns=call_end,
             stream_op=stream_op,
-            stream_ns=stream_ns,
             event_op=events.operation,
             event_ns=events.time_ns,
             null_op=null_op,
             null_ns=null_ns,
             engine_op=engine_op,
-            engine_ns=engine_ns,
+            ready_ns=all_ready,
             turn_ns=turn_ns,
-            reason=reason,
-            cost_ns=cost,
+            reason=all_reasons,
+            cost_ns=all_costs,
             waits_total=events.total,
             waits_resolved=events.resolved,
+            end_ns=ops.end_ns,
         )
 
 
 def _launch_times(trace: Trace, ops: Operations) -> tuple[Int64, Int64]:
     """Return start and end of each operation's launching call, -1 without one."""
-    call_start = np.full(len(ops), -1, np.int64)
-    call_end = np.full(len(ops), -1, np.int64)
+    times = np.full((2, len(ops)), -1, np.int64)
     if trace.api is not None and len(trace.api):
-        known = np.flatnonzero(ops.launch >= 0)
-        launch = ops.launch.take(known)
-        call_start[known] = trace.api.start_ns.take(launch)
-        call_end[known] = trace.api.end_ns.take(launch)
-    return call_start, call_end
+        none = ops.launch < 0
+        for found, time in zip(times, (trace.api.start_ns, trace.api.end_ns), strict=True):
+            time.take(ops.launch, out=found, mode="clip")
+            found[none] = -1
+    return times[0], times[1]
+
+
+class _Before:
+    """Finds the earlier row of equal key that ends last, of rows that come block by block."""
+
+    def __init__(self, keys: int) -> None:
+        """Keys are integers below `keys`; a negative key is no key."""
+        self._end_ns = np.full(keys + 1, -1, np.int64)
+        self._row = np.full(keys + 1, -1, np.int64)
+        self._rows = 0
+
+    def follow(self, key: npt.NDArray[Any], end: Int64) -> tuple[Int64, Int64]:
+        """Return that row, and its end, of each of the next rows; -1 for none.
+
+        Rows are in order of their starts.
+        """
+        key = np.maximum(key, -1) + 1
+        order = stable_order(key)
+        grouped = key.take(order)
+        position, reach = _running_max(grouped, end.take(order))
+        latest = order.take(position) + self._rows
+        first = run_starts(grouped)
+        earlier, time = np.empty_like(latest), np.empty_like(reach)
+        earlier[1:], time[1:] = latest[:-1], reach[:-1]
+        earlier[first], time[first] = -1, -1
+        # Of the blocks before.
+        carried = self._end_ns.take(grouped)
+        np.copyto(earlier, self._row.take(grouped), where=carried > time)
+        np.maximum(time, carried, out=time)
+        last = np.append(first[1:], len(grouped))[: len(first)] - 1
+        last = last[(reach[last] >= self._end_ns[grouped[last]]) & (grouped[last] > 0)]
+        self._end_ns[grouped[last]], self._row[grouped[last]] = reach[last], latest[last]
+        self._rows += len(key)
+        found, found_ns = np.empty_like(earlier), np.empty_like(time)
+        found[order], found_ns[order] = earlier, time
+        none = key == 0
+        found[none] = -1
+        found_ns[none] = -1
+        return found, found_ns
+
+
+class _Engines:
+    """Finds the copy before each copy on its engine: one a direction, a link, or one in all."""
+
+    _LINKS = 64
+
+    def __init__(self, trace: Trace) -> None:
+        self._single = np.array([each.copy_engines == 1 for each in trace.devices] or [False])
+        self._lanes = 2 + self._LINKS
+        self._before = _Before(max(1, len(trace.devices)) * self._lanes)
+
+    def follow(self, block: Operations) -> tuple[Int64, Int64]:
+        """Return that copy, and its end, of each of the next operations; -1 for none."""
+        h2d, d2h, p2p = (block.op_class == CODE[name] for name in ("h2d", "d2h", "p2p"))
+        lane = np.where(d2h & ~self._single[block.device], 1, 0)
+        np.copyto(lane, 2 + np.clip(block.dst_device, 0, self._LINKS - 1), where=p2p)
+        key = np.where(h2d | d2h | p2p, block.device * self._lanes + lane, -1)
+        return self._before.follow(key, block.end_ns)
 
 
 def _running_max(group: npt.NDArray[Any], value: Int64) -> tuple[Int64, Int64]:
@@ -197,49 +272,12 @@ def _running_max(group: npt.NDArray[Any], value: Int64) -> tuple[Int64, Int64]:
     return position, reach
 
 
-def _earlier(key: npt.NDArray[Any], end: Int64) -> tuple[Int64, Int64]:
-    """Return, a row, the earlier row of equal `key` that ends last, and its end; -1 for none.
-
-    Rows are in order of their starts; a negative key is no key.
-    """
-    found = np.full(len(end), -1, np.int64)
-    time = np.full(len(end), -1, np.int64)
-    if not len(end):
-        return found, time
-    order = stable_order(key)
-    grouped = key.take(order)
-    position, reach = _running_max(grouped, end.take(order))
-    follows = np.flatnonzero((grouped[1:] == grouped[:-1]) & (grouped[1:] >= 0)) + 1
-    rows, before = order.take(follows), follows - 1
-    found[rows] = order.take(position.take(before))
-    time[rows] = reach.take(before)
-    return found, time
+def _nothing(ops: Operations) -> tuple[Int32, Int64]:
+    """Return -1 for the row and the time of every operation, in no memory: not to be written to."""
+    return np.broadcast_to(np.int32(-1), len(ops)), np.broadcast_to(np.int64(-1), len(ops))
 
 
-def _engine_times(trace: Trace, ops: Operations) -> tuple[Int64, Int64]:
-    """Return the copy before each copy on its engine: one a direction, a link, or one in all."""
-    single = np.array([device.copy_engines == 1 for device in trace.devices] or [False])
-    h2d, d2h, p2p = (ops.op_class == CODE[name] for name in ("h2d", "d2h", "p2p"))
-    direction = np.full(len(ops), -1, np.int64)
-    direction[h2d] = 0
-    direction[d2h] = 1
-    direction[d2h & single[ops.device]] = 0
-    direction[p2p] = 2 + np.clip(ops.dst_device[p2p], 0, 63)
-    key = np.where(direction >= 0, ops.device.astype(np.int64) * 66 + direction, -1)
-    copies = np.flatnonzero(key >= 0)
-    found = np.full(len(ops), -1, np.int64)
-    time = np.full(len(ops), -1, np.int64)
-    before, time[copies] = _earlier(key[copies], ops.end_ns[copies])
-    found[copies] = np.where(before >= 0, copies[before], -1)
-    return found, time
-
-
-def _nothing(ops: Operations) -> Int64:
-    """Return -1 for every operation, in no memory; it must not be written to."""
-    return np.broadcast_to(np.int64(-1), len(ops))
-
-
-def _null_times(trace: Trace, ops: Operations, call_start: Int64) -> tuple[Int64, Int64]:
+def _null_times(trace: Trace, ops: Operations, call_start: Int64) -> tuple[Int32, Int64]:
     """Apply the rule of the legacy null stream, in the order of the launches.
 
     Work of the null stream waits for what blocking streams of its context were given before, and
@@ -256,8 +294,8 @@ def _null_times(trace: Trace, ops: Operations, call_start: Int64) -> tuple[Int64
     rows = np.flatnonzero((context_of[ops.stream] >= 0) & (call_start >= 0))
     null = is_null[ops.stream[rows]]
     if not null.any() or null.all():
-        return _nothing(ops), _nothing(ops)
-    found = np.full(len(ops), -1, np.int64)
+        return _nothing(ops)
+    found = np.full(len(ops), -1, np.int32)
     time = np.full(len(ops), -1, np.int64)
     rows = rows[np.lexsort((call_start[rows], context_of[ops.stream[rows]]))]
     null = is_null[ops.stream[rows]]
@@ -273,10 +311,8 @@ def _null_times(trace: Trace, ops: Operations, call_start: Int64) -> tuple[Int64
 class _Events:
     """When the last event was reached that each operation's stream had been told to wait for."""
 
-    def __init__(
-        self, trace: Trace, ops: Operations, call_start: Int64, predecessor: Int64
-    ) -> None:
-        self.operation = self.time_ns = _nothing(ops)
+    def __init__(self, trace: Trace, ops: Operations, call_start: Int64) -> None:
+        self.operation, self.time_ns = _nothing(ops)
         links = event_links(trace, ops, r"cu(da)?StreamWaitEvent")
         self.resolved = len(links.call)
         self.total = self.resolved + len(links.unresolved)
@@ -289,7 +325,7 @@ class _Events:
         launched = np.flatnonzero(call_start >= 0)
         if not len(launched):
             return
-        self.operation = np.full(len(ops), -1, np.int64)
+        self.operation = np.full(len(ops), -1, np.int32)
         self.time_ns = np.full(len(ops), -1, np.int64)
         launched = launched[np.lexsort((call_start[launched], ops.stream[launched]))]
         stream = ops.stream[launched]
@@ -308,11 +344,18 @@ class _Events:
         told = (at >= 0) & (waiting[np.maximum(at, 0)] == stream)
         self.time_ns[launched[told]] = time[at[told]]
         self.operation[launched[told]] = reached_op[order][last[at[told]]]
-        # An event behind the own predecessor or itself adds nothing to stream order.
-        own = (self.operation >= 0) & (self.operation == predecessor)
-        own |= (self.operation >= 0) & (ops.stream[self.operation] == ops.stream)
-        self.time_ns[own] = -1
-        self.operation[own] = -1
+
+    def drop_own(self, part: slice, stream: Int32, predecessor: Int32, streams: Int32) -> None:
+        """Forget events behind what a stream itself was given: they add nothing to its order.
+
+        `stream` and `predecessor` are of the operations in `part`, `streams` of all.
+        """
+        operation = self.operation[part]
+        if not operation.flags.writeable:
+            return
+        own = (operation >= 0) & ((operation == predecessor) | (streams[operation] == stream))
+        self.time_ns[part][own] = -1
+        operation[own] = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,46 +478,59 @@ def streams_with_work(trace: Trace, ops: Operations) -> Int64:
     return mapped
 
 
-def _sm_busy(trace: Trace, ops: Operations, ready: Int64) -> Bool:
-    """Return which kernels were ready while one that fills the GPU ran, until they started."""
-    busy = np.zeros(len(ops), np.bool_)
-    configs = trace.kernel_configs
-    if configs is None or not len(configs):
+class _Room:
+    """The times during which kernels that fill the GPU leave no room for those of a stream."""
+
+    def __init__(self, trace: Trace, ops: Operations) -> None:
+        self._full: list[tuple[Int64, Int64, Int64]] = []
+        """Kernels, sorted, and starts and ends of the times in which they have no room."""
+        configs = trace.kernel_configs
+        if configs is None or not len(configs):
+            return
+        device = ops.device[configs.operation]
+        limits = [item.sm_limits for item in trace.devices]
+        threads = np.maximum(configs.block_threads, 1).astype(np.int64)
+        blocks = np.array([limit.blocks for limit in limits], np.int64)[device]
+        for held, taken in (
+            ([limit.threads for limit in limits], threads),
+            ([limit.registers for limit in limits], configs.registers_per_thread * threads),
+            ([limit.shared_bytes for limit in limits], configs.shared_bytes),
+        ):
+            room = np.array(held, np.int64)[device] // np.maximum(taken, 1)
+            np.minimum(blocks, room, out=blocks)
+        # Of each stream the part of the GPU it has, and its size; the last entry is of no stream.
+        stream = ops.stream[configs.operation]
+        parts = [-1 if one.part is None else one.part for one in trace.streams]
+        part = np.array([*parts, -1], np.int64)[stream]
+        sms = np.array([item.sm_count or 0 for item in trace.devices], np.int64)[device]
+        if max(parts, default=-1) >= 0:
+            own_sms = np.array([one.part_sm_count or 0 for one in trace.streams] + [0], np.int64)
+            sms = np.where(part < 0, sms, own_sms[stream])
+        fills = (sms > 0) & (configs.grid_blocks >= sms * np.maximum(blocks, 1))
+        wholes = [(number, -1) for number in range(len(trace.devices))]
+        made = zip([one.device for one in trace.streams], parts, strict=True)
+        for number, own in sorted({*wholes, *made}):
+            here = device == number
+            # What fills the GPU leaves no room in any part of it.
+            filling = configs.operation[fills & here & ((part == own) | (part < 0))]
+            if not len(filling):
+                continue
+            # One after the other, as they follow on each other's last blocks, they fill it as one.
+            times = union(ops.start_ns[filling], ops.end_ns[filling] + START_LATENCY_NS)
+            self._full.append((configs.operation[here & (part == own)], *times))
+
+    def none(self, part: slice, ready: Int64, start: Int64) -> Bool:
+        """Return which operations in `part` had no room from when they were ready to their start.
+
+        `ready` and `start` are those of the part.
+        """
+        busy = np.zeros(len(ready), np.bool_)
+        for operations, begin, end in self._full:
+            low, high = np.searchsorted(operations, (part.start, part.stop))
+            mine = operations[low:high] - part.start
+            at = np.searchsorted(begin, ready[mine] + START_LATENCY_NS, side="right") - 1
+            busy[mine] |= (at >= 0) & (end[np.maximum(at, 0)] >= start[mine])
         return busy
-    device = ops.device[configs.operation]
-    limits = [item.sm_limits for item in trace.devices]
-    threads = np.maximum(configs.block_threads, 1).astype(np.int64)
-    blocks = np.array([limit.blocks for limit in limits], np.int64)[device]
-    for held, taken in (
-        ([limit.threads for limit in limits], threads),
-        ([limit.registers for limit in limits], configs.registers_per_thread * threads),
-        ([limit.shared_bytes for limit in limits], configs.shared_bytes),
-    ):
-        room = np.array(held, np.int64)[device] // np.maximum(taken, 1)
-        np.minimum(blocks, room, out=blocks)
-    # Of each stream the part of the GPU it has, and its size; the last entry is that of no stream.
-    stream = ops.stream[configs.operation]
-    parts = [-1 if one.part is None else one.part for one in trace.streams]
-    part = np.array([*parts, -1], np.int64)[stream]
-    sms = np.array([item.sm_count or 0 for item in trace.devices], np.int64)[device]
-    if max(parts, default=-1) >= 0:
-        own_sms = np.array([one.part_sm_count or 0 for one in trace.streams] + [0], np.int64)
-        sms = np.where(part < 0, sms, own_sms[stream])
-    fills = (sms > 0) & (configs.grid_blocks >= sms * np.maximum(blocks, 1))
-    wholes = [(number, -1) for number in range(len(trace.devices))]
-    made = zip([one.device for one in trace.streams], parts, strict=True)
-    for number, own in sorted({*wholes, *made}):
-        here = device == number
-        # What fills the GPU leaves no room in any part of it.
-        filling = configs.operation[fills & here & ((part == own) | (part < 0))]
-        if not len(filling):
-            continue
-        # One after the other, as they follow on each other's last blocks, they fill it as one.
-        begin, end = union(ops.start_ns[filling], ops.end_ns[filling] + START_LATENCY_NS)
-        kernels = configs.operation[here & (part == own)]
-        at = np.searchsorted(begin, ready[kernels] + START_LATENCY_NS, side="right") - 1
-        busy[kernels] = (at >= 0) & (end[np.maximum(at, 0)] >= ops.start_ns[kernels])
-    return busy
 
 
 _SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
