@@ -15,27 +15,25 @@ from gpuscope.scopes import Activities, Entry, Groups, RangeScopes, clip, device
 
 def run(trace: Trace, options: Options) -> Result:
     """Find the schedule bound of every scope of `overlap` and `ranges`."""
-    case = Case.of(trace, options)
-    orders = Orders(case)
+    orders = Orders(Case.of(trace, options))
     activities = Activities.of(trace, options.moving_ns)
     windowed = clip(activities, options.window_ns) if options.window_ns else activities
     entries, groups = device_groups(windowed)
-    found = _bounds(case, orders, windowed, entries, [groups])
+    found = _bounds(trace, orders, windowed, entries, [groups])
     if trace.ranges is not None:
         scopes = RangeScopes.of(trace, activities, options)
-        found += _bounds(case, orders, activities, scopes.entries, scopes.batches())
+        found += _bounds(trace, orders, activities, scopes.entries, scopes.batches())
     return Result(additions=tuple(found))
 
 
 def _bounds(
-    case: Case,
+    trace: Trace,
     orders: Orders,
     activities: Activities,
     entries: Sequence[Entry],
     batches: Iterable[Groups],
 ) -> list[Addition]:
-    trace = case.trace
-    bounds = ScheduleBounds(case, orders, activities, len(entries))
+    bounds = ScheduleBounds(trace, orders, activities, len(entries))
     for groups in batches:
         bounds.add(Batch.of(activities, groups, len(entries)))
     devices = [trace.devices[entry.device] for entry in entries]

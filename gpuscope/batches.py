@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import Axis, number_alike, run_starts, stable_order, sum_by
+from gpuscope.intervals import Axis, number_alike, run_starts, spread, stable_order, sum_by
 from gpuscope.model.classes import ENGINE_CODES
 from gpuscope.model.tables import in_classes
 from gpuscope.scopes import Activities, Groups
@@ -71,13 +71,13 @@ class Batch:
         first = run_starts(group)
         axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
         sizes = np.diff(np.append(first, len(rows)))
-        shift = np.repeat(axis.shift, sizes)
+        shift = spread(axis.shift, sizes)
         some = end > start
         far = np.iinfo(np.int64).max
         begin = np.minimum.reduceat(np.where(some, start, far), first)
         finish = np.maximum.reduceat(np.where(some, end, -1), first)
         span = np.where(finish >= 0, finish - begin, 0)
-        entry = groups.entry.take(group)
+        entry = spread(groups.entry[group[first]], sizes)
         start += shift
         end += shift
         return cls(

@@ -185,6 +185,14 @@ def run_starts(key: npt.NDArray[Any]) -> Int64:
     return np.flatnonzero(begins)
 
 
+def spread(values: npt.NDArray[Any], sizes: Int64) -> npt.NDArray[Any]:
+    """Repeat each value as often as its size says; a single value takes no memory.
+
+    The result must not be written to.
+    """
+    return np.broadcast_to(values, sizes[0]) if len(values) == 1 else np.repeat(values, sizes)
+
+
 def stable_order(key: npt.NDArray[Any]) -> Int64:
     """Return a stable order by an integer key; keys from 0 below 65536 take a radix sort."""
     if len(key) and int(key.min()) >= 0 and int(key.max()) < 1 << 16:

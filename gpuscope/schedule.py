@@ -22,21 +22,25 @@ summed by doubling, and the guesses improved until none can be.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscope.batches import Batch
 from gpuscope.cases import Case
-from gpuscope.intervals import Axis, distinct, order_by, run_starts
+from gpuscope.intervals import Axis, distinct, run_starts, spread, stable_order
 from gpuscope.model.classes import CODE
-from gpuscope.model.trace import BLOCKING, NULL_STREAM
+from gpuscope.model.trace import BLOCKING, NULL_STREAM, Trace
 from gpuscope.scopes import Activities
 from gpuscope.waits import START_LATENCY_NS, call_name, event_links, streams_with_work
 
 Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
 Bool = npt.NDArray[np.bool_]
 
+_BLOCK_ROWS = 1 << 16
+"""Rows handled at once: so few that what is made on the way stays in the processor's cache."""
 _DEVICE_CALLS = frozenset(
     {
         *("cudaDeviceSynchronize", "cudaThreadSynchronize", "cuCtxSynchronize"),
@@ -66,6 +70,9 @@ class Orders:
 
     def __init__(self, case: Case) -> None:
         trace, ops, api = case.trace, case.ops, case.api
+        self.ops, self.streams = ops, len(trace.streams)
+        self.unordered = (ops.graph_node >= 0) | (ops.op_class == CODE["graph"])
+        """Operations of which neither stream nor launch says what they follow."""
         self.links = event_links(trace, ops, r"cu(da)?StreamWaitEvent").by_time(api.start_ns)
         self.link_ns = api.start_ns[self.links.call]
         host = event_links(trace, ops, r"cu(da)?EventSynchronize")
@@ -106,16 +113,17 @@ class Orders:
         rows = rows[np.argsort(api.start_ns[rows], kind="stable")]
         self.unresolved_ns, self.unresolved_process = api.start_ns[rows], api.process[rows]
         self.link_process = api.process[self.links.call].astype(np.int64)
+        self.link_thread = api.thread[self.links.call]
 
 
 class ScheduleBounds:
     """The longest paths of many entries, added batch by batch."""
 
-    def __init__(self, case: Case, orders: Orders, activities: Activities, entries: int) -> None:
-        self._case, self._orders, self._activities = case, orders, activities
+    def __init__(self, trace: Trace, orders: Orders, activities: Activities, entries: int) -> None:
+        self._orders, self._activities = orders, activities
         self._sum = np.zeros(entries, np.int64)
         self._known = np.ones(entries, np.bool_)
-        streams = case.trace.streams
+        streams = trace.streams
         contexts: dict[tuple[int, int, int], int] = {}
         self._context = np.full(len(streams) + 1, -1, np.int64)
         self._is_null = np.zeros(len(streams) + 1, np.bool_)
@@ -133,7 +141,7 @@ class ScheduleBounds:
             batch = batch.take(np.flatnonzero(~migrations))
         if not len(batch):
             return
-        paths = _Paths(self._case, self._orders, self._activities, batch)
+        paths = _Paths(self._orders, self._activities, batch)
         paths.follow_events()
         paths.follow_host()
         paths.follow_null_stream(self._context, self._is_null)
@@ -150,75 +158,106 @@ class ScheduleBounds:
 class _Paths:
     """The operations of a batch in their streams, and the points where something comes in.
 
-    Positions number the operations by (chain, launch), a chain being a stream in a group; then
-    come the waits of the host, by (group, thread, end).
+    Positions number the waits for events and the operations by (chain, launch), a chain being a
+    stream in a group; then come the waits of the host, by (group, thread, end).
     """
 
-    def __init__(self, case: Case, orders: Orders, activities: Activities, batch: Batch) -> None:
-        self._orders = orders
-        ops = case.ops
-        row = activities.operation[batch.rows]
+    def __init__(self, orders: Orders, activities: Activities, batch: Batch) -> None:
+        self._orders, self._activities, self._batch = orders, activities, batch
         self.first = run_starts(batch.group)
-        groups = len(self.first)
-        group = np.repeat(np.arange(groups), np.diff(np.append(self.first, len(batch))))
-        launch = activities.launch_ns[batch.rows]
-        stream = activities.stream[batch.rows].astype(np.int64)
-        self._width = len(case.trace.streams) + 1
-        unknown = (launch < 0) | (ops.graph_node[row] >= 0) | (stream < 0)
-        unknown |= ops.op_class[row] == CODE["graph"]
+        sizes = np.diff(np.append(self.first, len(batch)))
+        launch, stream = activities.launch_ns.take(batch.rows), activities.stream.take(batch.rows)
+        operation = activities.operation.take(batch.rows)
+        unknown = (launch < 0) | (stream < 0) | orders.unordered.take(operation)
+        self._process = orders.ops.process[operation[self.first]]
         self._begin = np.minimum.reduceat(launch, self.first)
         self._finish = np.maximum.reduceat(launch, self.first)
-        self._process = ops.process[row[self.first]]
         self._span = np.maximum.reduceat(batch.end, self.first)
         self._span -= np.minimum.reduceat(batch.start, self.first)
         self.known = ~np.logical_or.reduceat(unknown, self.first) & ~self._has_unresolved()
 
-        # Waits for events stand in their streams as operations that take no time.
+        # Waits for events stand in their streams as operations that take no time, before what was
+        # launched in the same moment. Work of no stream is a chain of its own, in a group whose
+        # path is not known.
         links = orders.links
-        of_group, self._link = self._pairs(orders.link_ns, orders.link_process)
-        api_thread = case.api.thread[links.call[self._link]]
-        begin = batch.start[self.first][of_group]
-        thread, start, end = activities.launch_thread[batch.rows], batch.start, batch.end
-        if len(of_group):
-            group = np.concatenate([group, of_group])
-            stream = np.concatenate([stream, links.stream[self._link]])
-            launch = np.concatenate([launch, orders.link_ns[self._link]])
-            thread = np.concatenate([thread, api_thread])
-            start, end = (np.concatenate([each, begin]) for each in (start, end))
-
-        # Work of no stream is a chain of its own, in a group whose path is not known.
-        key = group * self._width + stream + 1
-        order = order_by(key, launch, start)
-        places = np.flatnonzero(order >= len(batch))
-        self._place_of_link = places[np.argsort(order[places])]
-        self._group, self._stream = group.take(order), stream.take(order)
-        self._launch, self._thread = launch.take(order), thread.take(order)
-        self._order, self._row, self._ops = order, row, ops
-        self._keys = key.take(order)
-        self._opens = run_starts(self._keys)
-        self._chain_keys = self._keys[self._opens]
-        self._closes = np.append(self._opens[1:], len(order))
-        sizes = self._closes - self._opens
-        self._chain = np.repeat(np.arange(len(self._opens)), sizes)
-        self._line = _Line(self._launch, self._opens, self._closes)
-        # Work along a chain; operations of one stream that overlap count once.
-        low, high = start.take(order), end.take(order)
-        axis = Axis.lay_out(
-            np.minimum.reduceat(low, self._opens), np.maximum.reduceat(high, self._opens)
+        self._link_group, self._link = self._pairs(orders.link_ns, orders.link_process)
+        self._width = orders.streams + 1
+        number = np.arange(len(sizes))
+        if len(sizes) * self._width < 1 << 31:
+            number = number.astype(np.int32)
+        key = spread(number * self._width + 1, sizes) + stream
+        del operation, unknown, stream
+        if len(self._link):
+            of_link = self._link_group * self._width + links.stream[self._link] + 1
+            key = np.concatenate([of_link, key])
+            launch = np.concatenate([orders.link_ns[self._link], launch])
+        order = stable_order(key)
+        key = key.take(order)
+        self._opens = run_starts(key)
+        self._closes = np.append(self._opens[1:], len(key))
+        self._chain_key = key[self._opens].astype(np.int64)
+        del key
+        self._group, self._stream = np.divmod(self._chain_key - 1, self._width)
+        self._stream[self._stream == self._width - 1] = -1
+        self._chain = np.repeat(
+            np.arange(len(self._opens), dtype=np.int32), self._closes - self._opens
         )
-        shift = np.repeat(axis.shift, sizes)
-        low += shift
-        high += shift
-        np.maximum(low[1:], np.maximum.accumulate(high, out=shift)[:-1], out=low[1:])
-        high -= low
-        np.maximum(high, 0, out=high)
-        self._after = np.cumsum(high, out=shift)
-        self._before = np.subtract(self._after, high, out=low)
-        base = np.repeat(self._before[self._opens], sizes)
-        self._before -= base
-        self._after -= base
+        launch = launch.take(order)
+        self._line = _Line(launch, self._opens, self._closes)
+        self._order = self._line.sort(order)
+        """Index of each position: the waits for events, then the rows of the batch."""
+        places = np.flatnonzero(self._order < len(self._link))
+        self._place_of_link = places[np.argsort(self._order[places])]
+        self._work_ns = self._work()
+        """Work before each position, all chains one after the other; the last is that of all."""
         self._edges: list[Int64] = []
         """Rows: position, chain, source position, source chain, weight."""
+
+    def _work(self) -> Int64:
+        """Sum up the work along the chains; operations of one stream that overlap count once."""
+        batch, links = self._batch, len(self._link)
+        begin_of_link = batch.start[self.first[self._link_group]]
+        total = np.zeros(len(self._order) + 1, np.int64)
+        last_chain, reach = -1, 0
+        for low in range(0, len(self._order), _BLOCK_ROWS):
+            part = slice(low, low + _BLOCK_ROWS)
+            at, chain = self._order[part], self._chain[part]
+            start = batch.start.take(at - links, mode="clip")
+            end = batch.end.take(at - links, mode="clip")
+            waits = np.flatnonzero(at < links)
+            start[waits] = end[waits] = begin_of_link[at[waits]]
+            first = run_starts(chain)
+            latest = np.maximum.reduceat(end, first)
+            goes_on = chain[0] == last_chain
+            if goes_on:
+                latest[0] = max(latest[0], reach)
+            axis = Axis.lay_out(np.minimum.reduceat(start, first), latest)
+            shift = np.repeat(axis.shift, np.diff(np.append(first, len(chain))))
+            start += shift
+            end += shift
+            top = np.maximum.accumulate(end)
+            if goes_on:
+                np.maximum(top, reach + shift[0], out=top)
+                start[0] = max(start[0], reach + shift[0])
+            np.maximum(start[1:], top[:-1], out=start[1:])
+            own = np.maximum(end - start, 0)
+            np.cumsum(own, out=total[low + 1 : low + 1 + len(own)])
+            total[low + 1 : low + 1 + len(own)] += total[low]
+            last_chain, reach = int(chain[-1]), int(top[-1] - shift[-1])
+        return total
+
+    def _before(self, position: Int64) -> Int64:
+        """Return the work before each position in its chain."""
+        return self._work_ns[position] - self._work_ns[self._opens[self._chain[position]]]
+
+    def _after(self, position: Int64) -> Int64:
+        """Return the work up to the end of each position in its chain."""
+        return self._work_ns[position + 1] - self._work_ns[self._opens[self._chain[position]]]
+
+    def _threads(self) -> Int32:
+        """Return the launching thread of each position."""
+        thread = self._activities.launch_thread.take(self._batch.rows)
+        return np.concatenate([self._orders.link_thread[self._link], thread]).take(self._order)
 
     def _has_unresolved(self) -> Bool:
         """Return the groups in whose window an event or a stream was waited for that is unknown."""
@@ -235,8 +274,8 @@ class _Paths:
     def _chains_of(self, group: Int64, stream: Int64) -> Int64:
         """Return the chain of each (group, stream), -1 where there is none."""
         key = group * self._width + stream + 1
-        at = np.minimum(np.searchsorted(self._chain_keys, key), len(self._chain_keys) - 1)
-        return np.where((self._chain_keys[at] == key) & (stream >= 0), at, -1)
+        at = np.minimum(np.searchsorted(self._chain_key, key), len(self._chain_key) - 1)
+        return np.where((self._chain_key[at] == key) & (stream >= 0), at, -1)
 
     def _pairs(self, time: Int64, process: Int64) -> tuple[Int64, Int64]:
         """Return (group, index) of all calls between a group's first and last launch."""
@@ -254,17 +293,17 @@ class _Paths:
         at = self._line.first_from(chain, time) - 1
         return np.where((chain >= 0) & (at >= self._opens[chain]), at, -1)
 
-    def _add(self, position: Int64, chain: Int64, source: Int64, weight: Int64) -> None:
+    def _add(self, position: Int64, chain: npt.NDArray[Any], source: Int64, weight: Int64) -> None:
         self._edges.append(np.stack([position, chain, source, self._chain[source], weight]))
 
     def follow_events(self) -> None:
         """Add what streams were told to wait for."""
         links, target = self._orders.links, self._place_of_link
-        origin = self._chains_of(self._group[target], links.source[self._link])
+        origin = self._chains_of(self._link_group, links.source[self._link])
         source = self._last_before(origin, links.record_ns[self._link])
         some = source >= 0
         source, target = source[some], target[some]
-        weight = self._after[source] - self._before[target]
+        weight = self._after(source) - self._before(target)
         self._add(target, self._chain[target], source, weight)
 
     def follow_host(self) -> None:
@@ -287,14 +326,14 @@ class _Paths:
             self._chains_of(group, waits.stream[index]), waits.before_ns[index]
         )
         some = np.flatnonzero(source >= 0)
-        self._add(position[some], host_chain[some], source[some], self._after[source[some]])
+        self._add(position[some], host_chain[some], source[some], self._after(source[some]))
         self._follow_device(group, index, position, host_chain)
 
         # Of each stream the first operation that a thread launched after it had waited.
-        own = self._group * threads + self._thread
+        own = self._group[self._chain] * threads + self._threads()
         at = np.minimum(np.searchsorted(unit[opens], own), len(opens) - 1)
         has = unit[opens][at] == own
-        last = line.first_from(np.where(has, at, -1), self._launch + 1) - 1
+        last = line.first_from(np.where(has, at, -1), self._line.times(self._chain) + 1) - 1
         last = np.where(has & (last >= opens[at]), last, -1)
         changed = np.ones(len(last), np.bool_)
         changed[1:] = (last[1:] != last[:-1]) | (self._chain[1:] != self._chain[:-1])
@@ -306,7 +345,7 @@ class _Paths:
                     self._chain[target],
                     position[last[target]],
                     host_chain[last[target]],
-                    -self._before[target],
+                    -self._before(target),
                 ]
             )
         )
@@ -329,8 +368,8 @@ class _Paths:
         line = _Line(waits.start_ns[index[mine]], opens, closes)
         listed = group[mine[opens]]
         at = np.minimum(np.searchsorted(listed, self._group), len(listed) - 1)
-        has = listed[at] == self._group
-        following = line.first_from(np.where(has, at, -1), self._launch + 1)
+        at, has = at[self._chain], (listed[at] == self._group)[self._chain]
+        following = line.first_from(np.where(has, at, -1), self._line.times(self._chain) + 1)
         following = np.where(has & (following < closes[at]), following, -1)
         last = np.ones(len(following), np.bool_)
         last[:-1] = (following[1:] != following[:-1]) | (self._chain[1:] != self._chain[:-1])
@@ -338,14 +377,13 @@ class _Paths:
         wait = mine[following[source]]
         over = self._end_of(source) <= waits.end_ns[index[wait]] + START_LATENCY_NS
         source, wait = source[over], wait[over]
-        self._add(position[wait], host_chain[wait], source, self._after[source])
+        self._add(position[wait], host_chain[wait], source, self._after(source))
 
     def _end_of(self, position: Int64) -> Int64:
         """Return the end of operations on the trace's clock; -1 for waits."""
-        at = self._order[position]
-        is_operation = at < len(self._row)
-        row = self._row[np.where(is_operation, at, 0)]
-        return np.where(is_operation, self._ops.end_ns[row], -1)
+        at = self._order[position] - len(self._link)
+        row = self._activities.operation[self._batch.rows[np.maximum(at, 0)]]
+        return np.where(at >= 0, self._orders.ops.end_ns[row], -1)
 
     def follow_null_stream(self, context: Int64, is_null: Bool) -> None:
         """Add the rule of the legacy null stream.
@@ -353,13 +391,14 @@ class _Paths:
         Its work waits for what blocking streams of its context were given before, and theirs for
         what it was given before.
         """
-        place = context[self._stream]
-        rows = np.flatnonzero((place >= 0) & (self._stream >= 0))
-        null = is_null[self._stream[rows]]
+        place = np.where(self._stream >= 0, context[self._stream], -1)
+        rows = np.flatnonzero((place >= 0)[self._chain])
+        chain = self._chain[rows]
+        null = is_null[self._stream[chain]]
         if not null.any() or null.all():
             return
-        unit = self._group[rows] * (int(context.max()) + 1) + place[rows]
-        order = np.lexsort((self._launch[rows], unit))
+        unit = self._group[chain] * (int(context.max()) + 1) + place[chain]
+        order = np.lexsort((self._line.times(self._chain)[rows], unit))
         rows, unit, null = rows[order], unit[order], null[order]
         nulls = np.flatnonzero(null)
         seen = np.cumsum(null)
@@ -377,7 +416,7 @@ class _Paths:
             good = kept & (partner >= 0) & (unit[np.maximum(partner, 0)] == unit[others])
             mine, theirs = position[good], rows[partner[good]]
             source, target = (mine, theirs) if backwards else (theirs, mine)
-            weight = self._after[source] - self._before[target]
+            weight = self._after(source) - self._before(target)
             self._add(target, self._chain[target], source, weight)
 
     def longest(self) -> Int64:
@@ -395,9 +434,9 @@ class _Paths:
         end = self._closes - 1
         last = np.searchsorted(position, end, side="right") - 1
         has = chain_at[last] == np.arange(len(end))
-        finish = self._after[end] + np.where(has, gain[last], 0)
+        finish = self._after(end) + np.where(has, gain[last], 0)
         found = np.zeros(len(self.first), np.int64)
-        np.maximum.at(found, self._group[self._opens], finish)
+        np.maximum.at(found, self._group, finish)
         return np.minimum(found, self._span)
 
 
@@ -405,11 +444,25 @@ class _Line:
     """Answers which of the times of a chain come first from a moment on."""
 
     def __init__(self, time: Int64, opens: Int64, closes: Int64) -> None:
-        """`time` never falls within a chain; chains lie in it from `opens` to `closes`."""
-        self._earliest, self._latest = time[opens], time[closes - 1]
+        """Chains lie in `time` one after the other, from `opens` to `closes`."""
+        self._earliest = np.minimum.reduceat(time, opens)
+        self._latest = np.maximum.reduceat(time, opens)
         axis = Axis.lay_out(self._earliest, self._latest)
         self._shift = axis.shift
-        self._places = time + np.repeat(axis.shift, closes - opens)
+        self._places = time + spread(axis.shift, closes - opens)
+
+    def sort(self, rows: Int64) -> Int64:
+        """Put the times of each chain, which may fall, into order, and return `rows` likewise."""
+        if not (self._places[1:] < self._places[:-1]).any():
+            return rows
+        order = np.argsort(self._places, kind="stable")
+        self._places = self._places.take(order)
+        return rows.take(order)
+
+    def times(self, chain: Int32) -> Int64:
+        """Return all times, given the chain of each."""
+        found: Int64 = self._places - self._shift[chain]
+        return found
 
     def first_from(self, chain: Int64, time: Int64) -> Int64:
         """Return the index of the first time at or after `time`; a chain's end where none is.

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options
-from gpuscope.intervals import distinct, order_by, run_starts, sum_by
+from gpuscope.intervals import distinct, order_by, run_starts, spread, sum_by
 from gpuscope.latest import Latest
 from gpuscope.model.classes import CODE
 from gpuscope.model.tables import STAGED, START_END, Operations, Ranges
@@ -191,7 +191,7 @@ class Groups:
     def group_of_rows(self) -> Int64:
         """Return the group of each row: shape (m,)."""
         sizes = np.diff(np.append(self.first, len(self.rows)))
-        return np.repeat(np.arange(len(self.first)), sizes)
+        return spread(np.arange(len(self.first)), sizes)
 
 
 def device_groups(activities: Activities) -> tuple[list[Entry], Groups]:
