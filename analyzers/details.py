@@ -32,7 +32,7 @@ def run(trace: Trace, options: Options) -> Result:
     devices.lanes.add_span(devices.gaps.between_ns)
     found = devices.additions()
     if trace.api is not None and trace.ranges is not None:
-        scopes = RangeScopes(trace, activities, options)
+        scopes = RangeScopes.of(trace, activities, options)
         ranges = _Figures(trace, kinds, activities, scopes.entries)
         for part in scopes.batches():
             batch = Batch.of(activities, part, len(scopes.entries))

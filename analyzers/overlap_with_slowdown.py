@@ -14,12 +14,12 @@ import numpy as np
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import USES, Case, Region
 from gpuscope.contention import Kinds
-from gpuscope.intervals import sum_by
+from gpuscope.intervals import number_alike, sum_by
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Activities
 from gpuscope.units import format_ns
-from gpuscope.waits import Bool, Int64
+from gpuscope.waits import Bool
 
 MIN_ALONE = 3
 """Runs with nothing beside them that tell how long one takes alone."""
@@ -36,20 +36,8 @@ MIN_SPAN_SHARE = 0.05
 def run(trace: Trace, options: Options) -> Result:
     """Look for operations that overlap and are slower for it."""
     case = Case.of(trace, options)
-    compared = functools.cache(functools.partial(_compared, trace, options))
-    return Result(findings=case.search(lambda region: _rule(case, compared, region)))
-
-
-def _compared(trace: Trace, options: Options) -> tuple[Kinds, Int64, Bool]:
-    """Return the kinds of operations, and each operation's kind and whether it overlapped."""
-    activities = Activities.of(trace, options.moving_ns)
-    kinds = Kinds.of(trace, activities)
-    count = 0 if trace.operations is None else len(trace.operations)
-    kind, overlapped = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
-    mine = np.flatnonzero(activities.operation >= 0)
-    kind[activities.operation[mine]] = kinds.of_row[mine]
-    overlapped[activities.operation[mine]] = kinds.overlapped[mine]
-    return kinds, kind, overlapped
+    kinds = functools.cache(lambda: Kinds.of(trace, Activities.of(trace, options.moving_ns)))
+    return Result(findings=case.search(lambda region: _rule(case, kinds, region)))
 
 
 def _comparable(kinds: Kinds) -> Bool:
@@ -62,9 +50,7 @@ def _comparable(kinds: Kinds) -> Bool:
     return comparable
 
 
-def _rule(
-    case: Case, compared: Callable[[], tuple[Kinds, Int64, Bool]], region: Region
-) -> Finding | None:
+def _rule(case: Case, compared: Callable[[], Kinds], region: Region) -> Finding | None:
     ops, rows = case.ops, region.rows
     took = ops.end_ns[rows] - ops.start_ns[rows]
     # What ran together would take this long one after the other, less what it does take.
@@ -72,13 +58,14 @@ def _rule(
     least = MIN_SPAN_SHARE * region.span_ns
     if gained < least:
         return None
-    kinds, kind_of, overlapped = compared()
-    mine = overlapped[rows] & (kind_of[rows] >= 0)
+    kinds = compared()
+    kind_of = kinds.of_operation
+    mine = kinds.overlapped[rows] & (kind_of[rows] >= 0)
     mine[mine] = _comparable(kinds)[kind_of[rows[mine]]]
     rows, took = rows[mine], took[mine]
     if len(rows) < MIN_REPEATS * region.instances:
         return None
-    kind, at = np.unique(kind_of[rows], return_inverse=True)
+    kind, at = number_alike(kind_of[rows])
     count = np.bincount(at)
     alone_ns = kinds.expected_ns(kind, count, sum_by(ops.size_bytes[rows], at, len(kind)))
     slower = np.maximum(sum_by(took, at, len(kind)) - alone_ns, 0)

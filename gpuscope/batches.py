@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -102,14 +101,29 @@ def device_batches(
     for entry, low, high in zip(groups.entry.tolist(), groups.first, closes, strict=True):
         rows = groups.rows[low:high]
         rows = rows[in_classes(activities.op_class[rows], ENGINE_CODES)]
-        reach = np.maximum.accumulate(activities.end_ns[rows])
-        idle = np.flatnonzero(activities.start_ns[rows[1:]] > reach[:-1]) + 1
-        wanted = np.arange(_CHUNK_ROWS, len(rows), _CHUNK_ROWS)
-        cuts = np.append(idle, len(rows))[np.searchsorted(idle, wanted)]
         one = np.zeros(1, np.int64)
-        for begin, stop in pairwise(np.unique([0, *cuts.tolist(), len(rows)]).tolist()):
-            part = Groups(rows[begin:stop], one, one + entry, one - 1)
-            yield entry, Batch.of(activities, part, entries)
+        for piece in cut_where_idle(activities, rows):
+            yield entry, Batch.of(activities, Groups(piece, one, one + entry, one - 1), entries)
+
+
+def cut_where_idle(activities: Activities, rows: Int64) -> Iterator[Int64]:
+    """Cut rows, sorted by start, where none of them is active: into pieces of bounded size.
+
+    Longer ones where something always is.
+    """
+    begin, reach = 0, -1
+    for low in range(0, len(rows), _CHUNK_ROWS):
+        part = rows[low : low + _CHUNK_ROWS]
+        top = np.maximum.accumulate(activities.end_ns[part])
+        np.maximum(top, reach, out=top)
+        idle = activities.start_ns[part] > np.concatenate([[reach], top[:-1]])
+        first = int(idle.argmax())
+        if idle[first] and low + first > begin:
+            yield rows[begin : low + first]
+            begin = low + first
+        reach = int(top[-1])
+    if begin < len(rows):
+        yield rows[begin:]
 
 
 class KeySums:

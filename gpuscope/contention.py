@@ -16,7 +16,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.batches import Batch
+from gpuscope.batches import Batch, cut_where_idle
 from gpuscope.intervals import Cover, distinct, number_alike, number_rows, sum_by, union_sorted
 from gpuscope.lanes import COPY_LANES, Lanes, size_bounds, size_class
 from gpuscope.latest import Latest
@@ -52,40 +52,56 @@ class Kinds:
     def __init__(self, trace: Trace, activities: Activities) -> None:
         self._trace = trace
         self._lanes = Lanes(activities)
-        rows = np.flatnonzero(
-            _IS_COMPARED[activities.op_class] & (activities.end_ns > activities.start_ns)
-        )
-        self._number(trace, activities, rows)
-        duration = activities.end_ns - activities.start_ns
-        shared = _shared_time(activities)
-        alone = rows[shared[rows] == 0]
-        self.overlapped = shared >= OVERLAPPED_SHARE * duration
-        kind = self.of_row[alone]
-        self.alone_count = np.bincount(kind, minlength=self.count)
-        self.alone_ns = sum_by(duration[alone], kind, self.count)
+        operations = trace.operations
+        count = 0 if operations is None else len(operations)
+        self.of_operation = np.full(count, -1, np.int32)
+        """Kind of each operation, -1 for those that are not compared."""
+        self.overlapped = np.zeros(count, np.bool_)
+        """Which operations overlapped."""
+        some = activities.end_ns > activities.start_ns
+        self._number(trace, activities, np.flatnonzero(some & _IS_COMPARED[activities.op_class]))
+        self.alone_count = np.zeros(self.count, np.int64)
+        self.alone_ns, self.alone_bytes = np.zeros((2, self.count), np.int64)
         self.alone_least_ns = np.full(self.count, np.iinfo(np.int64).max)
-        np.minimum.at(self.alone_least_ns, kind, duration[alone])
         self.alone_most_ns = np.zeros(self.count, np.int64)
-        np.maximum.at(self.alone_most_ns, kind, duration[alone])
-        self.alone_bytes = sum_by(activities.size_bytes[alone], kind, self.count)
+        engine = np.flatnonzero(some & in_classes(activities.op_class, ENGINE_CODES))
+        for device in distinct(activities.device[engine]):
+            rows = engine[activities.device[engine] == device]
+            for piece in cut_where_idle(activities, rows):
+                self._compare(activities, piece)
         self.by_bytes = np.array(
             [lane // 64 != CODE["kernel"] for lane in self.columns[1]], np.bool_
         ) & (self.alone_bytes > 0)
 
+    def _compare(self, activities: Activities, rows: Int64) -> None:
+        """Add what ran on a device from one idle moment to another."""
+        start, end = activities.start_ns[rows], activities.end_ns[rows]
+        operation, duration = activities.operation[rows], end - start
+        shared = _shared_time(start, end)
+        self.overlapped[operation] = shared >= OVERLAPPED_SHARE * duration
+        kind = self.of_operation[operation]
+        alone = np.flatnonzero((shared == 0) & (kind >= 0))
+        kind, duration = kind[alone], duration[alone]
+        self.alone_count += np.bincount(kind, minlength=self.count)
+        self.alone_ns += sum_by(duration, kind, self.count)
+        np.minimum.at(self.alone_least_ns, kind, duration)
+        np.maximum.at(self.alone_most_ns, kind, duration)
+        self.alone_bytes += sum_by(activities.size_bytes[rows[alone]], kind, self.count)
+
     def _number(self, trace: Trace, activities: Activities, rows: Int64) -> None:
         """Give every kind among `rows` a number."""
-        self.of_row = np.full(len(activities.start_ns), -1, np.int64)
         blocks, threads = _launch_configurations(trace)
         parts, found = [rows[at : at + _BLOCK_ROWS] for at in range(0, len(rows), _BLOCK_ROWS)], []
         for part in parts:
             columns = self._columns_of(trace, activities, part, blocks, threads)
-            self.of_row[part], first = number_rows(columns)
+            self.of_operation[activities.operation[part]], first = number_rows(columns)
             found.append([column[first] for column in columns])
         columns = [np.concatenate(each) for each in zip(*found, strict=True)] or [_NO_ROWS] * 5
         code, first = number_rows(columns)
         begin = 0
         for part, own in zip(parts, found, strict=True):
-            self.of_row[part] = code[begin + self.of_row[part]]
+            operation = activities.operation[part]
+            self.of_operation[operation] = code[begin + self.of_operation[operation]]
             begin += len(own[0])
         self.columns = [column[first].tolist() for column in columns]
         self.count = len(first)
@@ -158,23 +174,20 @@ class ContentionFigures:
         operations = trace.operations
         assert operations is not None
         self._kinds, self._activities, self._entries = kinds, activities, entries
-        self._duration = operations.end_ns - operations.start_ns
-        # Activities are operations first, in order: a row of the whole trace for each of these.
-        self._row_of = np.cumsum(operations.op_class != CODE["gate"]) - 1
+        self._operations = operations
         self._parts: list[Int64] = []
 
     def add(self, batch: Batch) -> None:
         """Add the overlapped operations of a batch."""
         a, kinds = self._activities, self._kinds
         operation = a.operation[batch.rows]
-        row = self._row_of[operation]
-        whole = batch.end - batch.start == self._duration[operation]
-        kept = np.flatnonzero(whole & kinds.overlapped[row] & (kinds.of_row[row] >= 0))
+        kind, duration = kinds.of_operation[operation], batch.end - batch.start
+        lasted = self._operations.end_ns[operation] - self._operations.start_ns[operation]
+        kept = np.flatnonzero((duration == lasted) & kinds.overlapped[operation] & (kind >= 0))
         if not len(kept):
             return
-        full = batch.entry[kept] * kinds.count + kinds.of_row[row[kept]]
-        keys, at = number_alike(full)
-        amounts = (self._duration[operation[kept]], a.size_bytes[batch.rows[kept]])
+        keys, at = number_alike(batch.entry[kept] * kinds.count + kind[kept])
+        amounts = (duration[kept], a.size_bytes[batch.rows[kept]])
         self._parts.append(
             np.stack(
                 [keys, np.bincount(at), *(sum_by(amount, at, len(keys)) for amount in amounts)]
@@ -240,21 +253,15 @@ def _launch_configurations(trace: Trace) -> tuple[Int64, Int32]:
     return blocks, threads
 
 
-def _shared_time(activities: Activities) -> Int64:
-    """Return how long something else ran on the device during each engine operation."""
-    shared = np.zeros(len(activities.start_ns), np.int64)
-    engine = in_classes(activities.op_class, ENGINE_CODES) & (
-        activities.end_ns > activities.start_ns
-    )
-    for device in distinct(activities.device[engine]):
-        rows = np.flatnonzero(engine & (activities.device == device))
-        start, end = activities.start_ns[rows], activities.end_ns[rows]
-        # Two are active where one has begun and the furthest end of those before is still to come.
-        both = np.minimum(end[1:], np.maximum.accumulate(end)[:-1])
-        some = both > start[1:]
-        cover = Cover(union_sorted(start[1:][some], both[some]))
-        # One that another met began before that one had ended, or the other way round.
-        met = np.append(some, False)
-        met[1:] |= some
-        shared[rows[met]] = cover.within(start[met], end[met])
+def _shared_time(start: Int64, end: Int64) -> Int64:
+    """Return how long something else ran during each of some operations, sorted by start."""
+    # Two are active where one has begun and the furthest end of those before is still to come.
+    both = np.minimum(end[1:], np.maximum.accumulate(end)[:-1])
+    some = both > start[1:]
+    cover = Cover(union_sorted(start[1:][some], both[some]))
+    # One that another met began before that one had ended, or the other way round.
+    met = np.append(some, False)
+    met[1:] |= some
+    shared = np.zeros(len(start), np.int64)
+    shared[met] = cover.within(start[met], end[met])
     return shared

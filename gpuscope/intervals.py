@@ -242,7 +242,7 @@ def distinct(index: npt.NDArray[Any]) -> list[int]:
     return [value + low for value in values]
 
 
-def number_alike(key: Int64) -> tuple[Int64, Int64]:
+def number_alike(key: npt.NDArray[Any]) -> tuple[Int64, Int64]:
     """Return the distinct values of a key, and each row's position among them.
 
     Without a sort where the values lie close together.

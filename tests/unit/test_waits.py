@@ -292,4 +292,4 @@ def test_kinds_of_operations_are_the_same_however_the_rows_are_cut(
     cut = contention.Kinds(trace, activities)
     assert cut.columns == whole.columns
     assert cut.count > 10
-    np.testing.assert_array_equal(cut.of_row, whole.of_row)
+    np.testing.assert_array_equal(cut.of_operation, whole.of_operation)
