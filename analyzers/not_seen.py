@@ -13,6 +13,7 @@ import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import EXAMPLES, USES, Case, Region
+from gpuscope.intervals import distinct
 from gpuscope.model.classes import CODE, base_name
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
@@ -48,8 +49,8 @@ def _not_observable(trace: Trace) -> list[Finding]:
     used = [trace.operations.name] if trace.operations is not None else []
     if trace.ranges is not None:
         used += [trace.ranges.name, trace.ranges.domain]
-    indices = np.unique(np.concatenate(used)) if used else np.empty(0, np.int64)
-    names = sorted({trace.strings[index] for index in indices.tolist() if index >= 0})
+    indices = set().union(*map(distinct, used)) - {-1}
+    names = sorted(trace.strings[index] for index in indices)
     found = []
     for library, pattern in UNSEEN.items():
         seen = [name for name in names if pattern.fullmatch(base_name(name))]

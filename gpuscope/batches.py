@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import Axis, number_alike, run_starts, spread, stable_order, sum_by
+from gpuscope.intervals import Axis, added, number_alike, run_starts, spread, stable_order, sum_by
 from gpuscope.model.classes import ENGINE_CODES
 from gpuscope.model.tables import in_classes
 from gpuscope.scopes import Activities, Groups
@@ -145,10 +145,7 @@ class KeySums:
         sizes = np.diff(np.append(first, len(full)))
         axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
         shift = np.repeat(axis.shift, sizes)
-        low, high = start + shift, end + shift
-        # Each operation adds the time beyond what those before it reached.
-        low[1:] = np.maximum(low[1:], np.maximum.accumulate(high)[:-1])
-        busy = np.maximum(high - low, 0)
+        busy, _ = added(start + shift, end + shift)
         amounts = (size_bytes.take(order), end - start, busy)
         self._parts.append(
             np.stack([full[first], sizes, *(np.add.reduceat(each, first) for each in amounts)])

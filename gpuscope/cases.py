@@ -19,9 +19,11 @@ import numpy.typing as npt
 
 from gpuscope.analysis import Options
 from gpuscope.intervals import (
+    BLOCK_ROWS,
     Axis,
     Cover,
     Disjoint,
+    added,
     distinct,
     intersect,
     length,
@@ -82,6 +84,7 @@ FRAME_PREFIX = "gs:"
 """What the names of ranges begin with that frame the passes of a gpuscope benchmark. They are no
 phases of their own, and looked at only where they are asked for."""
 
+_IS_ENGINE = np.isin(np.arange(len(CLASSES)), list(ENGINE_CODES))
 KERNEL_CODES = tuple(CODE[name] for name in ("kernel", "comm", "fused", "gate"))
 COPY_CODES = tuple(CODE[name] for name in ("h2d", "d2h", "p2p"))
 HIDEABLE = ("kernel", "comm", "h2d", "d2h", "p2p")
@@ -230,15 +233,22 @@ class Region:
         return int((self.finish_ns - self.begin_ns).sum())
 
     @cached_property
-    def _axis_times(self) -> tuple[Int64, Int64]:
+    def _busy_ns(self) -> dict[int, int]:
+        """Busy time of every engine class present, by code, and with any of them busy, at -1."""
         axis = Axis.lay_out(self.begin_ns, self.finish_ns)
-        shift = axis.shift[self.instance]
-        return self.ops.start_ns[self.rows] + shift, self.ops.end_ns[self.rows] + shift
-
-    def _busy(self, mask: Bool) -> int:
-        start, end = self._axis_times
-        mask = mask & (end > start)
-        return length(union_sorted(start[mask], end[mask]))
+        codes = [-1, *(code for code in distinct(self.op_class) if code in ENGINE_CODES)]
+        busy, reach = dict.fromkeys(codes, 0), dict.fromkeys(codes, -1)
+        for low in range(0, len(self.rows), BLOCK_ROWS):
+            part = slice(low, low + BLOCK_ROWS)
+            rows, op_class = self.rows[part], self.op_class[part]
+            shift = axis.shift[self.instance[part]]
+            start, end = self.ops.start_ns[rows] + shift, self.ops.end_ns[rows] + shift
+            for code in codes:
+                mine = np.flatnonzero(_IS_ENGINE[op_class] if code < 0 else op_class == code)
+                if len(mine):
+                    own, reach[code] = added(start[mine], end[mine], reach[code])
+                    busy[code] += int(own.sum())
+        return busy
 
     @cached_property
     def op_class(self) -> UInt8:
@@ -248,7 +258,7 @@ class Region:
     @cached_property
     def busy_ns(self) -> int:
         """Time with any engine busy, summed over the instances."""
-        return self._busy(in_classes(self.op_class, ENGINE_CODES))
+        return self._busy_ns[-1]
 
     @cached_property
     def foreign_ns(self) -> int:
@@ -264,8 +274,7 @@ class Region:
     @cached_property
     def class_busy_ns(self) -> dict[str, int]:
         """Busy time of every engine class present."""
-        codes = [code for code in distinct(self.op_class) if code in ENGINE_CODES]
-        return {CLASSES[code]: self._busy(self.op_class == code) for code in codes}
+        return {CLASSES[code]: busy for code, busy in self._busy_ns.items() if code >= 0}
 
     @cached_property
     def class_count(self) -> dict[str, int]:
@@ -584,11 +593,11 @@ class Case:
         rows = self._program_ranges[self._level == level]
         return bool((self.trace.ranges.kind[rows] == START_END).any())
 
-    def _covering(self, level: int, operations: Int64 | None = None) -> Int64:
+    def _covering(self, level: int, operations: Int64 | None = None) -> Int32:
         """Return, an operation, or each of some, the range of `level` it was launched in, or -1."""
         some = slice(None) if operations is None else operations
         launch = self.waits.call_start_ns[some]
-        covering = np.full(len(launch), -1, np.int64)
+        covering = np.full(len(launch), -1, np.int32)
         ranges = self.trace.ranges
         if ranges is None or not len(self._program_ranges):
             return covering
@@ -612,7 +621,7 @@ class Case:
         return tuple(self._regions_of(level) for level in range(deepest + 1))
 
     @cached_property
-    def outermost_range(self) -> Int64:
+    def outermost_range(self) -> Int32:
         """Of each operation, the outermost range it was launched in: row of Trace.ranges, or -1."""
         return self._covering(0)
 
@@ -663,84 +672,87 @@ class Case:
         if self.options.window_ns:
             low, high = self.options.window_ns
             considered &= (ops.start_ns < high) & (ops.end_ns > low)
-        covering = self._covering(level)
+        covering = self._covering(level) if level else self.outermost_range
         if level:
             considered &= covering >= 0
         rows = np.flatnonzero(considered)
         if not len(rows):
             return ()
-        covering = covering[rows]
-        instance = covering.copy()
-        name = np.full(len(rows), -1, np.int64)
-        if ranges is not None:
-            inside = covering >= 0
-            name[inside] = self._labels[0][covering[inside]]
-            # What no range covers is cut where an outermost range begins.
-            outer = ranges.start_ns[self._program_ranges]
-            launch = self.waits.call_start_ns[rows[~inside]]
-            time = np.where(launch >= 0, launch, ops.start_ns[rows[~inside]])
-            instance[~inside] = -1 - np.searchsorted(np.sort(outer), time, side="right")
-        device = ops.device[rows].astype(np.int64)
+        # Cells, numbered by device and instance. What no range covers has negative numbers: it is
+        # cut where an outermost range begins.
+        instance = covering.take(rows)
+        outside = np.flatnonzero(instance < 0)
+        if ranges is not None and len(outside):
+            begins = np.sort(ranges.start_ns[self._program_ranges])
+            launch = self.waits.call_start_ns[rows[outside]]
+            time = np.where(launch >= 0, launch, ops.start_ns[rows[outside]])
+            instance[outside] = -1 - np.searchsorted(begins, time, side="right")
         lowest = int(instance.min())
         width = int(instance.max()) - lowest + 1
-        group = device * width + (instance - lowest)
-        label = np.full(width * len(self.trace.devices), -1, np.int64)
-        label[group] = name
+        cell: npt.NDArray[Any] = instance - lowest
+        if width * len(self.trace.devices) >= 1 << 31:
+            cell = cell.astype(np.int64)
+        cell += ops.device.take(rows).astype(cell.dtype) * width
+        del covering, instance, outside
+        # Rows are in order of their starts: a stable sort keeps them so within each cell.
+        order = stable_order(cell)
+        rows, cell = rows.take(order), cell.take(order)
+        first = run_starts(cell)
+        sizes = np.diff(np.append(first, len(rows)))
+        device, number = np.divmod(cell[first].astype(np.int64), width)
+        del order, cell
+        number += lowest
+        named = np.full(len(number), -1, np.int64)
+        named[number >= 0] = self._labels[0][number[number >= 0]]
         if level == 0:
-            label = self._pool_small(rows, group, label, width)
-        present = np.zeros(len(label), np.bool_)
-        present[group] = True
-        groups = np.flatnonzero(present)
-        groups = groups[np.lexsort((groups % width, label[groups], groups // width))]
-        rank = np.empty(len(label), np.int64)
-        rank[groups] = np.arange(len(groups))
-        # Rows are in order of their starts: a stable sort keeps them so within each group.
-        order = stable_order(rank[group])
-        rows, group = rows[order], group[order]
-        device, name, instance = group // width, label[group], group % width
+            named = self._pool_small(rows, first, device, named)
+        order = np.lexsort((number, named, device))
+        if (order[1:] < order[:-1]).any():
+            sizes, device, named = sizes[order], device[order], named[order]
+            before = np.cumsum(sizes) - sizes
+            rows = rows.take(np.repeat(first[order] - before, sizes) + np.arange(len(rows)))
+            first = before
         opens = np.flatnonzero(
-            (np.diff(device, prepend=-1) != 0) | (np.diff(name, prepend=-2) != 0)
+            (np.diff(device, prepend=-1) != 0) | (np.diff(named, prepend=-2) != 0)
         )
-        regions: list[Region] = []
-        for begin, stop in zip(opens.tolist(), [*opens[1:].tolist(), len(rows)], strict=True):
-            part = instance[begin:stop]
-            named = int(name[begin])
-            region = Region(
+        closes = np.append(opens[1:], len(sizes))
+        region_of = np.repeat(np.arange(len(opens), dtype=np.int32), closes - opens)
+        owner[rows] = np.repeat(region_of, sizes)
+        place[rows] = np.repeat((np.arange(len(sizes)) - opens[region_of]).astype(np.int32), sizes)
+        ends = np.append(first[1:], len(rows))
+        regions = [
+            Region(
                 device=int(device[begin]),
-                name=self._labels[1][named] if named >= 0 else None,
+                name=self._labels[1][named[begin]] if named[begin] >= 0 else None,
                 level=level,
-                number=len(regions),
-                rows=rows[begin:stop],
-                first=run_starts(part),
+                number=region,
+                rows=rows[first[begin] : ends[stop - 1]],
+                first=first[begin:stop] - first[begin],
                 ops=ops,
-                single_engine=self.trace.devices[int(device[begin])].copy_engines == 1,
+                single_engine=self.trace.devices[device[begin]].copy_engines == 1,
                 device_busy=self._device_busy,
             )
-            owner[region.rows] = region.number
-            place[region.rows] = region.instance
-            regions.append(region)
+            for region, (begin, stop) in enumerate(zip(opens, closes, strict=True))
+        ]
         return tuple(sorted(regions, key=lambda region: (region.device, region.window_ns)))
 
-    def _pool_small(self, rows: Int64, group: Int64, label: Int64, width: int) -> Int64:
+    def _pool_small(self, rows: Int64, first: Int64, device: Int64, named: Int64) -> Int64:
         """Give ranges too small to matter to the device as a whole; instances stay apart.
 
-        `label` is the name of each group, and a group's number by `width` its device.
+        Cells begin at `first` in `rows`; `device` and `named` are theirs. Returns the new names.
         """
-        start, end = self.ops.start_ns[rows], self.ops.end_ns[rows]
-        first = np.zeros(len(label), np.int64)
-        last = np.full(len(label), -1, np.int64)
-        first[group[::-1]] = start[::-1]  # rows are in order: the earliest is written last
-        np.maximum.at(last, group, end)
-        span = np.where(last >= 0, last - first, 0)
-        work = sum_by(end - start, group, len(label))
+        end = self.ops.end_ns.take(rows)
+        span = np.maximum.reduceat(end, first) - self.ops.start_ns[rows[first]]
+        end -= self.ops.start_ns.take(rows)
+        work = np.add.reduceat(end, first)
         names = len(self._labels[1]) + 1
-        entry = np.arange(len(label)) // width * names + label + 1
-        small = np.ones(len(label), np.bool_)
+        entry = device * names + named + 1
+        small = np.ones(len(named), np.bool_)
         for amount in (span, work):
             of_entry = sum_by(amount, entry, names * len(self.trace.devices))
             of_device = of_entry.reshape(-1, names).sum(axis=1).repeat(names)
             small &= (of_entry < SMALL_REGION_SHARE * of_device)[entry]
-        return np.where(small, -1, label)
+        return np.where(small, -1, named)
 
     def instance_of(self, region: Region, operations: Int64) -> Int64:
         """Return the instance in `region` of each of some operations of it."""

@@ -17,7 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.batches import Batch, cut_where_idle
-from gpuscope.intervals import Cover, distinct, number_alike, number_rows, sum_by, union_sorted
+from gpuscope.intervals import (
+    BLOCK_ROWS,
+    Cover,
+    distinct,
+    number_alike,
+    number_rows,
+    sum_by,
+    union_sorted,
+)
 from gpuscope.lanes import COPY_LANES, Lanes, size_bounds, size_class
 from gpuscope.latest import Latest
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
@@ -32,8 +40,6 @@ Bool = npt.NDArray[np.bool_]
 
 OVERLAPPED_SHARE = 0.50
 """Share of an operation's time during which something else must run for it to be overlapped."""
-_BLOCK_ROWS = 1 << 16
-"""Rows handled at once: so few that what is made on the way stays in the processor's cache."""
 _IS_COMPARED = np.isin(np.arange(len(CLASSES)), (CODE["kernel"], *COPY_LANES))
 _NO_ROWS = np.empty(0, np.int64)
 LARGEST = 5
@@ -91,7 +97,7 @@ class Kinds:
     def _number(self, trace: Trace, activities: Activities, rows: Int64) -> None:
         """Give every kind among `rows` a number."""
         blocks, threads = _launch_configurations(trace)
-        parts, found = [rows[at : at + _BLOCK_ROWS] for at in range(0, len(rows), _BLOCK_ROWS)], []
+        parts, found = [rows[at : at + BLOCK_ROWS] for at in range(0, len(rows), BLOCK_ROWS)], []
         for part in parts:
             columns = self._columns_of(trace, activities, part, blocks, threads)
             self.of_operation[activities.operation[part]], first = number_rows(columns)

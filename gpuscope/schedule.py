@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from gpuscope.batches import Batch
 from gpuscope.cases import Case
-from gpuscope.intervals import Axis, distinct, run_starts, spread, stable_order
+from gpuscope.intervals import BLOCK_ROWS, Axis, added, distinct, run_starts, spread, stable_order
 from gpuscope.model.classes import CODE
 from gpuscope.model.trace import BLOCKING, NULL_STREAM, Trace
 from gpuscope.scopes import Activities
@@ -39,8 +39,6 @@ Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 Bool = npt.NDArray[np.bool_]
 
-_BLOCK_ROWS = 1 << 16
-"""Rows handled at once: so few that what is made on the way stays in the processor's cache."""
 _DEVICE_CALLS = frozenset(
     {
         *("cudaDeviceSynchronize", "cudaThreadSynchronize", "cuCtxSynchronize"),
@@ -219,8 +217,8 @@ class _Paths:
         begin_of_link = batch.start[self.first[self._link_group]]
         total = np.zeros(len(self._order) + 1, np.int64)
         last_chain, reach = -1, 0
-        for low in range(0, len(self._order), _BLOCK_ROWS):
-            part = slice(low, low + _BLOCK_ROWS)
+        for low in range(0, len(self._order), BLOCK_ROWS):
+            part = slice(low, low + BLOCK_ROWS)
             at, chain = self._order[part], self._chain[part]
             start = batch.start.take(at - links, mode="clip")
             end = batch.end.take(at - links, mode="clip")
@@ -235,15 +233,11 @@ class _Paths:
             shift = np.repeat(axis.shift, np.diff(np.append(first, len(chain))))
             start += shift
             end += shift
-            top = np.maximum.accumulate(end)
-            if goes_on:
-                np.maximum(top, reach + shift[0], out=top)
-                start[0] = max(start[0], reach + shift[0])
-            np.maximum(start[1:], top[:-1], out=start[1:])
-            own = np.maximum(end - start, 0)
-            np.cumsum(own, out=total[low + 1 : low + 1 + len(own)])
-            total[low + 1 : low + 1 + len(own)] += total[low]
-            last_chain, reach = int(chain[-1]), int(top[-1] - shift[-1])
+            own, top = added(start, end, reach + int(shift[0]) if goes_on else None)
+            so_far = total[low + 1 : low + 1 + len(own)]
+            np.cumsum(own, out=so_far)
+            so_far += total[low]
+            last_chain, reach = int(chain[-1]), top - int(shift[-1])
         return total
 
     def _before(self, position: Int64) -> Int64:

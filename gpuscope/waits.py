@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import run_starts, stable_order, union
+from gpuscope.intervals import BLOCK_ROWS, run_starts, stable_order, union
 from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.tables import Operations
 from gpuscope.model.trace import BLOCKING, NULL_STREAM, Trace
@@ -32,8 +32,6 @@ Bool = npt.NDArray[np.bool_]
 START_LATENCY_NS = 20_000
 """An operation starts within this time after the last thing it waited for: on an H200 2 to 13 µs
 pass between two operations of one stream, and 1 to 3 µs after the return of a launch."""
-_BLOCK_ROWS = 1 << 16
-"""Rows handled at once: so few that what is made on the way stays in the processor's cache."""
 REASONS = ("host", "stream", "event", "null-stream", "engine", "sm", "unknown")
 """What an operation can have waited for last; the position is the code in `Waits.reason`."""
 REASON = {name: code for code, name in enumerate(REASONS)}
@@ -105,8 +103,8 @@ class Waits:
         stream_op, engine_op = np.empty(count, np.int32), np.empty(count, np.int32)
         all_ready, turn_ns = np.empty(count, np.int64), np.empty(count, np.int64)
         all_reasons, all_costs = np.empty(count, np.uint8), np.empty(count, np.int64)
-        for begin in range(0, count, _BLOCK_ROWS):
-            part = slice(begin, begin + _BLOCK_ROWS)
+        for begin in range(0, count, BLOCK_ROWS):
+            part = slice(begin, begin + BLOCK_ROWS)
             block, start = ops.take(part), ops.start_ns[part]
             stream_op[part], stream_ns = streams.follow(block.stream, block.end_ns)
             engine_op[part], engine_ns = engines.follow(block)
@@ -250,8 +248,8 @@ def _running_max(group: npt.NDArray[Any], value: Int64) -> tuple[Int64, Int64]:
     # Each run is lifted above the one before, so that one running maximum serves for all.
     step = max(high - low, 0) + 2
     top = last = lift = 0
-    for begin in range(0, len(value), _BLOCK_ROWS):
-        part = slice(begin, begin + _BLOCK_ROWS)
+    for begin in range(0, len(value), BLOCK_ROWS):
+        part = slice(begin, begin + BLOCK_ROWS)
         own, found, at = value[part], reach[part], position[part]
         opens = np.zeros(len(own), np.int64)
         opens[0] = begin > 0 and group[begin] != group[begin - 1]

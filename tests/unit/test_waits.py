@@ -267,7 +267,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 9)), max_size=30)
 def test_the_latest_end_so_far_goes_on_from_block_to_block(
     block_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(waits, "BLOCK_ROWS", block_rows)
 
     @given(ROWS)
     def check(rows: list[tuple[int, int]]) -> None:
@@ -288,7 +288,7 @@ def test_kinds_of_operations_are_the_same_however_the_rows_are_cut(
     trace = open_trace(samples.path("training"))
     activities = Activities.of(trace)
     whole = contention.Kinds(trace, activities)
-    monkeypatch.setattr(contention, "_BLOCK_ROWS", 7)
+    monkeypatch.setattr(contention, "BLOCK_ROWS", 7)
     cut = contention.Kinds(trace, activities)
     assert cut.columns == whole.columns
     assert cut.count > 10
