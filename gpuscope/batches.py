@@ -111,19 +111,20 @@ def cut_where_idle(activities: Activities, rows: Int64) -> Iterator[Int64]:
 
     Longer ones where something always is.
     """
-    begin, reach = 0, -1
+    if not len(rows):
+        return
+    begin, reach = 0, int(activities.start_ns[rows[0]])
     for low in range(0, len(rows), _CHUNK_ROWS):
         part = rows[low : low + _CHUNK_ROWS]
         top = np.maximum.accumulate(activities.end_ns[part])
         np.maximum(top, reach, out=top)
         idle = activities.start_ns[part] > np.concatenate([[reach], top[:-1]])
         first = int(idle.argmax())
-        if idle[first] and low + first > begin:
+        if idle[first]:
             yield rows[begin : low + first]
             begin = low + first
         reach = int(top[-1])
-    if begin < len(rows):
-        yield rows[begin:]
+    yield rows[begin:]
 
 
 class KeySums:
@@ -134,19 +135,26 @@ class KeySums:
         self._keys = keys
         self._parts: list[Int64] = []
 
-    def add(self, entry: Int64, key: Int64, start: Int64, end: Int64, size_bytes: Int64) -> None:
-        """Add operations in the order of their starts; the time they share counts once as busy."""
-        if not len(key):
+    def add(self, batch: Batch, key: Int64, size_bytes: Int64, rows: Int64 | None = None) -> None:
+        """Add the rows of a batch, or some of them by position; shared time counts once as busy.
+
+        `key` and `size_bytes` have a value for each row of the batch.
+        """
+        full = batch.entry * self._keys + key
+        if rows is not None:
+            full = full.take(rows)
+        if not len(full):
             return
-        full = entry * self._keys + key
         order = stable_order(full)
-        full, start, end = full.take(order), start.take(order), end.take(order)
+        full = full.take(order)
+        at = order if rows is None else rows.take(order)
+        start, end = batch.start.take(at), batch.end.take(at)
         first = run_starts(full)
         sizes = np.diff(np.append(first, len(full)))
         axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
         shift = np.repeat(axis.shift, sizes)
         busy, _ = added(start + shift, end + shift)
-        amounts = (size_bytes.take(order), end - start, busy)
+        amounts = (size_bytes.take(at), end - start, busy)
         self._parts.append(
             np.stack([full[first], sizes, *(np.add.reduceat(each, first) for each in amounts)])
         )

@@ -579,7 +579,8 @@ class Case:
         ranges = ranges.take(self._program_ranges)
         paired = ranges.kind == START_END
         level = np.empty(len(ranges), np.int64)
-        level[~paired] = nesting(ranges.take(~paired))[0]
+        pushed = ranges.take(~paired) if paired.any() else ranges
+        level[~paired] = nesting(pushed)[0]
         level[~paired & (level >= LEVELS)] = -1
         lane = _lanes(ranges.take(paired))
         first = int(level[~paired].max(initial=-1)) + 1

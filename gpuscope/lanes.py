@@ -99,24 +99,19 @@ class LaneFigures:
         self._span += batch.span_ns
         op_class, stream = a.op_class[rows], a.stream[rows].astype(np.int64)
         size, lane = a.size_bytes[rows], self._lanes.of(op_class, a.link[rows])
-        some = np.flatnonzero(stream >= 0)
-        self._add(self._by_stream, batch, stream, size, some)
+        self._by_stream.add(batch, stream, size, np.flatnonzero(stream >= 0))
         width = (len(self._trace.streams) + 1) * self._classes
-        keys, at = number_alike(
-            batch.entry[some] * width + stream[some] * self._classes + op_class[some]
-        )
+        full = batch.entry * width + stream * self._classes + op_class
+        keys, at = number_alike(full if stream.min(initial=0) >= 0 else full[stream >= 0])
         self._by_class.append(np.stack([keys, np.bincount(at, minlength=len(keys))]))
-        self._add(self._by_lane, batch, lane, size, np.arange(len(rows)))
+        self._by_lane.add(batch, lane, size)
         host = self._single[batch.entry] & in_classes(op_class, [CODE[name] for name in _SHARED])
-        self._add(self._shared, batch, np.zeros_like(lane), size, np.flatnonzero(host))
+        self._shared.add(batch, np.zeros_like(lane), size, np.flatnonzero(host))
         copies = np.flatnonzero(_IS_COPY[op_class])
         if self._rates is not self._by_lane:
             copies = copies[~self._unfit(batch, copies)]
-            self._add(self._rates, batch, lane, size, copies)
-        self._add(self._by_size, batch, lane * _SIZES + size_class(size), size, copies)
-
-    def _add(self, sums: KeySums, batch: Batch, key: Int64, size: Int64, rows: Int64) -> None:
-        sums.add(batch.entry[rows], key[rows], batch.start[rows], batch.end[rows], size[rows])
+            self._rates.add(batch, lane, size, copies)
+        self._by_size.add(batch, lane * _SIZES + size_class(size), size, copies)
 
     def _unfit(self, batch: Batch, rows: Int64) -> npt.NDArray[np.bool_]:
         """Return which of some copies have no rate: their bytes were not moved in their time.

@@ -27,6 +27,7 @@ from gpuscope.intervals import (
     depth,
     distinct,
     run_starts,
+    spread,
     sum_by,
     union,
     union_sorted,
@@ -314,7 +315,8 @@ class Totals:
         rows, group = groups.rows, groups.group_of_rows()
         start, end = a.start_ns[rows], a.end_ns[rows]
         code = context.compact[a.op_class[rows]]
-        entry_class = groups.entry[group] * c + code
+        entry = spread(groups.entry, np.diff(np.append(groups.first, len(rows))))
+        entry_class = entry * c + code
         duration = end - start
         counted = entry_class if begun.all() else entry_class[begun]
         size = a.size_bytes[rows] if begun.all() else a.size_bytes[rows[begun]]
@@ -330,7 +332,7 @@ class Totals:
         )
         lasting = duration > 0
         engine = context.is_engine[code] & lasting
-        self.serial += sum_by(duration[engine], groups.entry[group[engine]], n)
+        self.serial += sum_by(duration[engine], entry[engine], n)
         first = np.minimum.reduceat(np.where(engine, start, _FAR), groups.first)
         last = np.maximum.reduceat(np.where(engine, end, -1), groups.first)
 
@@ -341,7 +343,7 @@ class Totals:
         parts = [union_sorted(start[mine], end[mine]) for mine in of_class]
         busy = np.stack([_sum_on(axis, *part, len(groups)) for part in parts], axis=1)
         for i, mine in enumerate(of_class):
-            self._class_peak(i, start[mine], end[mine], groups.entry[group[mine]])
+            self._class_peak(i, start[mine], end[mine], entry[mine])
 
         shared = _Shared(axis, [*parts, *waits], len(groups), before)
         self._add_partition(groups, shared)
@@ -449,6 +451,9 @@ class Totals:
 
     def _class_peak(self, i: int, start: Int64, end: Int64, entry: Int64) -> None:
         if not len(start):
+            return
+        if (start[1:] >= np.maximum.accumulate(end)[:-1]).all():
+            self.class_peak[entry, i] = np.maximum(self.class_peak[entry, i], 1)
             return
         active = np.arange(1, len(start) + 1) - np.searchsorted(np.sort(end), start, side="right")
         np.maximum.at(self.class_peak[:, i], entry, active)

@@ -489,8 +489,8 @@ def nesting(ranges: Ranges) -> tuple[Int64, Int64]:
     parent = np.full(len(ranges), -1, np.int64)
     for thread in distinct(ranges.thread):
         rows = np.flatnonzero((ranges.thread == thread) & (ranges.end_ns >= 0))
-        rows = rows[np.lexsort((-ranges.end_ns[rows], ranges.start_ns[rows]))]
-        start, end = ranges.start_ns[rows], ranges.end_ns[rows]
+        rows = rows.take(order_by(ranges.start_ns.take(rows), -ranges.end_ns.take(rows)))
+        start, end = ranges.start_ns.take(rows), ranges.end_ns.take(rows)
         ended_before = np.searchsorted(np.sort(end), start, side="right")
         # Ranges of no length end where they start: they are over only after themselves.
         depth[rows] = np.maximum(np.arange(len(rows)) - ended_before, 0)

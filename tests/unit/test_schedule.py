@@ -214,8 +214,9 @@ def act(program: Synced, naives: list[Naive], what: str, stream: int, event: int
     elif what == "wait event" and name in program.events:
         program.wait_event(stream, name)
         for naive in naives:
-            if name in naive.events and (naive.finish or naive.events[name]):
-                naive.finish[stream] = max(naive.before(stream), naive.events[name])
+            reached = naive.events.get(name, 0)
+            if naive.finish or reached:
+                naive.finish[stream] = max(naive.before(stream), reached)
     elif what == "stream" and program.free:
         program.wait_stream(stream)
         for naive in naives:
@@ -234,6 +235,16 @@ def act(program: Synced, naives: list[Naive], what: str, stream: int, event: int
 @given(st.lists(STEP, max_size=24), st.sampled_from(["blocking", "non-blocking"]))
 @example(
     [("kernel", 2, 0, 7), ("record", 0, 0, 1), ("wait event", 0, 0, 1), ("kernel", 1, 0, 1)],
+    "blocking",
+)
+@example(
+    [
+        *[("kernel", 0, 0, 1)] * 5,
+        ("record", 0, 0, 1),
+        ("kernel", 2, 0, 1),
+        ("wait event", 0, 0, 1),
+        ("kernel", 1, 0, 1),
+    ],
     "blocking",
 )
 def test_bounds_equal_the_naive_ones(steps: list[Any], kind: str) -> None:

@@ -378,10 +378,9 @@ def instances(entry: RangeResult, ops: list[Op], listed: list[Any]) -> list[list
 def test_a_time_line_in_pieces_gives_the_same(
     name: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trace = api.open_trace(samples.path(name))
-    whole = measured(trace)
+    whole = measured(api.open_trace(samples.path(name)))
     monkeypatch.setattr(batches, "_CHUNK_ROWS", rows)
-    assert measured(trace) == whole
+    assert measured(api.open_trace(samples.path(name))) == whole
 
 
 @pytest.mark.parametrize("names", [["details"], ["details", "overlap", "ranges"]])
