@@ -33,6 +33,41 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
     page.add_argument("--no-browser", action="store_true", help="do not open a browser")
 
 
+def add_repeatable(
+    group: argparse._ActionsContainer,
+    option: str,
+    metavar: str,
+    what: str,
+    dest: str | None = None,
+) -> None:
+    """Add an option that may be given several times: a list, empty without it."""
+    group.add_argument(
+        option,
+        dest=dest or option.strip("-"),
+        action="append",
+        default=[],
+        metavar=metavar,
+        help=f"{what} (repeatable)",
+    )
+
+
+def add_range_option(group: argparse._ActionsContainer) -> None:
+    """Add the option that names ranges."""
+    add_repeatable(group, "--range", "NAME", "only the NVTX ranges of this name or glob")
+
+
+def add_domain_option(group: argparse._ActionsContainer) -> None:
+    """Add the option that names domains of ranges."""
+    what = "only ranges of this NVTX domain; '' is the default domain"
+    add_repeatable(group, "--domain", "NAME", what)
+
+
+def add_class_option(group: argparse._ActionsContainer) -> None:
+    """Add the option that puts kernels into classes."""
+    what = "put kernels whose base name matches into a class, such as comm=halo_.*"
+    add_repeatable(group, "--class", "CLASS=REGEX", what, dest="class_rules")
+
+
 def add_cache_option(parser: argparse.ArgumentParser) -> None:
     """Add the option of commands that read traces."""
     parser.add_argument(

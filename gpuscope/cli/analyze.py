@@ -25,7 +25,16 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import add_cache_option, progress_bar, stdout_console, trace_path
+from gpuscope.cli._options import (
+    add_cache_option,
+    add_class_option,
+    add_domain_option,
+    add_range_option,
+    add_repeatable,
+    progress_bar,
+    stdout_console,
+    trace_path,
+)
 from gpuscope.errors import CannotJudgeError, UsageError
 
 if TYPE_CHECKING:
@@ -43,33 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "trace", nargs="+", type=trace_path, metavar="TRACE", help="trace or run folder"
     )
     what = parser.add_argument_group("what to measure")
-    what.add_argument(
-        "--range",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only the NVTX ranges of this name or glob (repeatable)",
+    add_range_option(what)
+    add_repeatable(
+        what, "--path", "A/B", "only the ranges nested like this, globs allowed, reported by path"
     )
-    what.add_argument(
-        "--path",
-        action="append",
-        default=[],
-        metavar="A/B",
-        help="only the ranges nested like this, globs allowed, reported by path (repeatable)",
-    )
-    what.add_argument(
-        "--domain",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only ranges of this NVTX domain; '' is the default domain (repeatable)",
-    )
-    what.add_argument(
-        "--category",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only ranges of this NVTX category, by number, name or glob (repeatable)",
+    add_domain_option(what)
+    add_repeatable(
+        what, "--category", "NAME", "only ranges of this NVTX category, by number, name or glob"
     )
     what.add_argument(
         "--window",
@@ -88,17 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="each instance's and message's figures too (with --json)",
     )
-    what.add_argument(
-        "--only", action="append", default=[], metavar="ANALYZER", help="run only this analyzer"
-    )
-    what.add_argument(
-        "--class",
-        dest="class_rules",
-        action="append",
-        default=[],
-        metavar="CLASS=REGEX",
-        help="put kernels whose base name matches into a class, such as comm=halo_.* (repeatable)",
-    )
+    add_repeatable(what, "--only", "ANALYZER", "run only this analyzer")
+    add_class_option(what)
     add_cache_option(parser)
     how = parser.add_argument_group("how to show it")
     form = how.add_mutually_exclusive_group()

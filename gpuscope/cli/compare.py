@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING
 
 from gpuscope.cli._options import (
     add_cache_option,
+    add_class_option,
     add_page_options,
+    add_repeatable,
     progress_bar,
     say,
     stdout_console,
@@ -55,21 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TRACE",
         help="repetitions after; those before stand in front of it",
     )
-    parser.add_argument(
-        "--path",
-        action="append",
-        default=[],
-        metavar="A/B",
-        help="only the ranges nested like this, globs allowed (repeatable)",
-    )
-    parser.add_argument(
-        "--class",
-        dest="class_rules",
-        action="append",
-        default=[],
-        metavar="CLASS=REGEX",
-        help="put kernels whose base name matches into a class, such as comm=halo_.* (repeatable)",
-    )
+    add_repeatable(parser, "--path", "A/B", "only the ranges nested like this, globs allowed")
+    add_class_option(parser)
     add_cache_option(parser)
     page = parser.add_argument_group("both timelines on one page")
     page.add_argument("--view", action="store_true", help="open the page afterwards")

@@ -23,7 +23,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import clean, trace_path
+from gpuscope.cli._options import add_range_option, clean, trace_path
 from gpuscope.errors import CannotJudgeError, UsageError
 
 if TYPE_CHECKING:
@@ -52,13 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TRACE",
         help="trace, report or run folder; those of several ranks one after the other",
     )
-    parser.add_argument(
-        "--range",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only the NVTX ranges of this name or glob (repeatable)",
-    )
+    add_range_option(parser)
     parser.add_argument(
         "--op",
         metavar="ID|TIME",

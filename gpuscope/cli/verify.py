@@ -22,7 +22,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import add_cache_option, progress_bar, say, stdout_console, trace_path
+from gpuscope.cli._options import (
+    add_cache_option,
+    add_class_option,
+    add_domain_option,
+    add_repeatable,
+    progress_bar,
+    say,
+    stdout_console,
+    trace_path,
+)
 from gpuscope.errors import OutputError, TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -36,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "trace", nargs="*", type=trace_path, metavar="TRACE", help="trace or run folder"
     )
     what = parser.add_argument_group("what must hold")
-    what.add_argument(
-        "--expect", action="append", default=[], metavar="TEXT", help="an expectation (repeatable)"
-    )
+    add_repeatable(what, "--expect", "TEXT", "an expectation")
     what.add_argument("--budget", type=Path, metavar="FILE", help="a TOML file of expectations")
     what.add_argument(
         "--attribute",
@@ -46,26 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whose launches inside a range's window belong to it (default: its thread's, and "
         "nothing is judged where other threads launched over 20 %% of the work)",
     )
-    what.add_argument(
-        "--domain",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only ranges of this NVTX domain; '' is the default domain (repeatable)",
-    )
+    add_domain_option(what)
     what.add_argument(
         "--window",
         metavar="START:END",
         help="clip the whole trace: seconds from the first operation, or 'NUMBERns' on its clock",
     )
-    what.add_argument(
-        "--class",
-        dest="class_rules",
-        action="append",
-        default=[],
-        metavar="CLASS=REGEX",
-        help="put kernels whose base name matches into a class, such as comm=halo_.* (repeatable)",
-    )
+    add_class_option(what)
     add_cache_option(parser)
     what.add_argument("--figures", action="store_true", help="list what can be expected, and stop")
     record = parser.add_argument_group("proposing a budget")
