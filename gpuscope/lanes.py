@@ -20,8 +20,6 @@ from gpuscope.scopes import Activities
 from gpuscope.units import NS_PER_S
 
 Int64 = npt.NDArray[np.int64]
-Sums = tuple[int, int, int, int, int]
-"""Key, count, bytes, work_ns, busy_ns."""
 
 COPY_LANES = tuple(CODE[name] for name in ("h2d", "d2h", "d2d", "p2p"))
 """The classes of copies that a device makes."""

@@ -41,9 +41,6 @@ ENGINE_CODES = tuple(range(CODE["h2h"]))
 HOST_CODES = (CODE["h2h"], CODE["mpi"])
 """Host-side classes: listed and paired, but no part of any device figure."""
 
-PAIR_CODES = ENGINE_CODES + HOST_CODES
-"""Classes that form pairs: everything but gpuscope's own start gates."""
-
 COPY_CLASSES = ("h2d", "d2h", "d2d", "p2p", "h2h")
 """The classes of copies."""
 

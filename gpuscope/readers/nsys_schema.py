@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpuscope.model.trace import BLOCKING, NON_BLOCKING, NULL_STREAM
+
 NONE_ID = 4_294_967_295
 """What some versions write where others write NULL: no stream, no event."""
 UNNAMED = -1
@@ -258,7 +260,7 @@ DIAGNOSTIC_PHRASES = (DROPPED.pattern, STARTED, STOPPED, INCOMPLETE, UNSUPPORTED
 NVPROF_TABLES = frozenset({"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_MARKER"})
 """Tables that only databases of nvprof have."""
 
-STREAM_FLAGS = {1: "blocking", 2: "non-blocking", 3: "null"}
+STREAM_FLAGS = {1: BLOCKING, 2: NON_BLOCKING, 3: NULL_STREAM}
 """CUPTI's stream flags; other values are unknown."""
 
 UVM_HTOD, UVM_DTOH = 11, 12

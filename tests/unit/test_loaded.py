@@ -183,6 +183,19 @@ def test_what_operations_waited_for(streams: Trace) -> None:
         streams.explain(range="x", operation=1)
 
 
+def test_tables_as_they_were_read() -> None:
+    raw = make_trace(
+        kernels=[(0, 10, "s7")],
+        comm=[(20, 30, "s7")],
+        h2d=[(3, 5, "s8", {"bytes": 64})],
+        memset=[(6, 7, "s8", {"bytes": 8})],
+    )
+    assert raw.kernels.to_pandas()["start_ns"].to_list() == [0, 20]
+    copies, memsets = raw.copies.to_pandas(), raw.memsets.to_pandas()
+    assert copies[["start_ns", "end_ns", "size_bytes"]].to_numpy().tolist() == [[3, 5, 64]]
+    assert memsets["size_bytes"].to_list() == [8]
+
+
 def test_figures_can_be_drawn(streams: Trace) -> None:
     assert streams.overlap(range="streamed").figure("dark").data
     assert streams.figure().data
