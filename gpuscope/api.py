@@ -550,7 +550,7 @@ def _judge_hidden(row: Mapping[str, Any], analyses: Analyses) -> JudgedHidden:
     ]
     if not ratios:
         return JudgedHidden(row["range"], least, most, None, _absent("transfer", scopes), None)
-    worst = min(ratios) if least else max(ratios)
+    worst = max(ratios) if most < 1 else min(ratios)
     reason = f"of {len(ratios)} devices the one furthest off"
     return JudgedHidden(row["range"], least, most, worst, reason, least <= worst <= most)
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-NULL = -1
-"""The number of the null stream."""
+NULL, HOST = -1, -2
+"""The numbers of the null stream, and of who is none."""
 _LEFT = 1e-3
 """How rarely the slowest stream gets on."""
 
@@ -59,6 +59,8 @@ class Event:
         stream.issue(lambda: setattr(self, "reached", ticket))
 
     def synchronize(self) -> None:
+        if self.gpu.leaves_out(HOST, self.number):
+            return
         ticket = self.recorded
         self.gpu.run_until(lambda: self.reached >= ticket)
 
@@ -76,9 +78,8 @@ class Stream:
         self.gpu.get_on()
 
     def wait_event(self, event: Event) -> None:
-        if (self.number, event.number) in self.gpu.left_out:
+        if self.gpu.leaves_out(self.number, event.number):
             return
-        self.gpu.waits.add((self.number, event.number))
         ticket = event.recorded
         self.issue(lambda: None, lambda: event.reached >= ticket)
 
@@ -89,8 +90,8 @@ class Stream:
 class SimulatedGpu:
     """As much of CuPy as the Jacobi variants use.
 
-    ``waits`` are the pairs of stream and event of every wait so far; those in ``left_out`` are
-    ignored.
+    ``waits`` are the pairs of stream, or HOST, and event of every wait so far; those in
+    ``left_out`` are ignored.
     """
 
     def __init__(self, seed: int, left_out: Sequence[tuple[int, int]] = ()) -> None:
@@ -141,6 +142,11 @@ class SimulatedGpu:
         made = self.empty(shape, dtype)
         made.fill(0)
         return made
+
+    def leaves_out(self, who: int, event: int) -> bool:
+        """Take down a wait, and say whether it is to be left out."""
+        self.waits.add((who, event))
+        return (who, event) in self.left_out
 
     def get_on(self) -> None:
         """Run a few of the operations that could run: of slow streams seldom one."""

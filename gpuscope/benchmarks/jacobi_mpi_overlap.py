@@ -155,9 +155,7 @@ class _Overlapped(Variant):
             stream.synchronize()
 
     def finish(self) -> None:
-        for edge in self.edges:
-            self.inner.wait_event(edge.computed)
-        self.tile.norm.copy_out(self.inner)
+        self.tile.norm.copy_out(self.inner)  # the host has seen the edges
 
     def stages(self) -> Mapping[str, tuple[Any, Callable[[], None]]]:
         edge, tile, halo = self.edges[0], self.tile, self.halo

@@ -391,7 +391,8 @@ class _Session:
         from gpuscope.report.text import render_run
 
         traces = analyses.traces if analyses else ()
-        remarks = phases.remarks(phases.phase_rows(traces), self.untraced)
+        told = self.traced or self.untraced  # the times of the run that the traces show
+        remarks = phases.remarks(phases.phase_rows(traces), told)
         record = {**self._record(words, judgement, code, caught), "remarks": remarks}
         self.folder.write_json(self.folder.run, codec.dumps(record))
         if analyses is not None:
@@ -404,7 +405,7 @@ class _Session:
             render_run(self.untraced, first, None, console)
             for analysis in others:
                 render_run(None, analysis, None, console)
-            phases.render(analyses.traces, self.untraced, console)
+            phases.render(analyses.traces, told, console)
             joint.render(analyses.traces, judgement, console)
         elif caught:
             print(f"{self.args.twin}: caught, as it must be ({caught})")

@@ -45,7 +45,11 @@ def phase_rows(analyses: Sequence[Analysis]) -> tuple[PhaseRow, ...]:
 def render(
     analyses: Sequence[Analysis], result: Mapping[str, Any] | None, console: Console
 ) -> None:
-    """Print the phases; of a benchmark's `result` that counts steps, those of a step."""
+    """Print the phases, and beside them what the times tell.
+
+    `result` is the benchmark's, of the run that the traces are of; where it counts steps, the
+    phases are those of a step.
+    """
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -60,6 +64,9 @@ def render(
         table.add_column(name)
     for name in ("in MPI", "beside kernels"):
         table.add_column(name)
+    told = _told_by_times(result)
+    if told is not None:
+        table.add_column("hidden by times")
     for row in rows:
         phases = row.phases
         cells = [
@@ -75,6 +82,8 @@ def render(
             )
         ]
         cells[3] += f" ({format_ratio(phases.hidden_ratio)})"
+        if told is not None:
+            cells.append(format_ratio(told))
         table.add_row(escape(printable(row.range, 40)), row.rank, *cells)
     console.print(table)
     for line in remarks(rows, result):
@@ -84,7 +93,7 @@ def render(
 def remarks(rows: Sequence[PhaseRow], result: Mapping[str, Any] | None) -> list[str]:
     """Say where time in MPI, or the overlap that the times tell, is not what the trace shows."""
     found = []
-    told = ((result or {}).get("figures") or {}).get("omb_overlap_ratio")
+    told = _told_by_times(result)
     for row in rows:
         phases, hidden = row.phases, row.phases.hidden_ratio
         assert hidden is not None  # the row has transfers
@@ -111,3 +120,9 @@ def remarks(rows: Sequence[PhaseRow], result: Mapping[str, Any] | None) -> list[
                 "the times flatter it"
             )
     return found
+
+
+def _told_by_times(result: Mapping[str, Any] | None) -> float | None:
+    """Return the share of the exchange that is hidden by the times (OMB), if the result has it."""
+    ratio: float | None = ((result or {}).get("figures") or {}).get("omb_overlap_ratio")
+    return ratio

@@ -328,7 +328,12 @@ def test_a_report_without_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("least", "most", "found", "met"),
     # Of two ranks 60 % and all is hidden: the worse one counts.
-    [(0.8, 1.0, 0.6, False), (0.5, 1.0, 0.6, True), (0.0, 0.1, 1.0, False)],
+    [
+        (0.8, 1.0, 0.6, False),
+        (0.5, 1.0, 0.6, True),
+        (0.0, 0.1, 1.0, False),
+        (0.0, 1.0, 0.6, True),  # not judged
+    ],
 )
 def test_what_share_of_the_transfers_must_be_hidden(
     least: float, most: float, found: float, met: bool

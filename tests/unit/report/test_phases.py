@@ -57,6 +57,13 @@ def test_times_are_those_of_an_instance_or_of_a_step() -> None:
     assert text() == ""
 
 
+def test_what_the_times_tell_stands_beside_what_the_trace_shows() -> None:
+    shown = text(HIDDEN, result={"figures": {"omb_overlap_ratio": 0.95}})
+    assert "beside kernels hidden by times" in shown
+    assert "(100.0 %) 0 ns 30.0 µs 30.0 µs 95.0 %" in shown
+    assert "by times" not in text(HIDDEN)
+
+
 def test_a_call_that_waits_beside_a_kernel_is_no_transfer() -> None:
     (said,) = remarks(phase_rows([EXPOSED]), None)
     assert said.startswith(
