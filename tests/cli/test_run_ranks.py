@@ -245,6 +245,25 @@ def test_a_sweep_over_the_number_of_ranks(
     assert (in_folder / "r" / "sweep.html").is_file()
 
 
+def test_a_sweep_over_ranks_and_an_option(
+    in_folder: Path, benchmark: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--sweep", "ranks=1,2", "--sweep", "chunks=4,8")
+    assert benchmark(*words, slowdown=0.5) == 0
+
+    with (in_folder / "r" / "sweep.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    # With more ranks the work is what the first number of them planned for the same chunks.
+    assert [(row["chunks"], row["ranks"], row["streamed_median_ns"]) for row in rows] == [
+        ("4", "1", "10000000"),
+        ("4", "2", "5000000"),
+        ("8", "1", "10000000"),
+        ("8", "2", "5000000"),
+    ]
+    assert "[1] says: warming up --chunks=8" in capfd.readouterr().err
+    assert (in_folder / "r" / "chunks-8_ranks-2" / "rank1").is_dir()
+
+
 def test_a_sweep_over_an_option_with_ranks(
     in_folder: Path, benchmark: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
