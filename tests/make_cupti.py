@@ -35,6 +35,16 @@ SIZES_13 = {
     layout.GRAPH_TRACE: 56,
 }
 """Lengths of the records, as libcupti of CUDA 13.0 says them."""
+SIZES_13_5 = {
+    **SIZES_13,
+    layout.MEMCPY: 112,
+    layout.MEMSET: 104,
+    layout.DEVICE: 192,
+    layout.CONTEXT: 40,
+    layout.CONCURRENT_KERNEL: 248,
+    layout.CUDA_EVENT: 80,
+}
+"""Likewise of CUDA 13.5."""
 SIZES_12_1 = {
     **SIZES_13,
     layout.MEMCPY: 88,

@@ -5,7 +5,7 @@ it lay in CUDA 12.1, and a record of a version that lacks a field is too short t
 table serves all versions; how long the records of the loaded library are, it says itself
 (:meth:`gpuscope.recording.cupti.library.Library.record_sizes`).
 
-Source: ``cupti_activity.h`` of CUDA 12.1 to 13.0.
+Source: ``cupti_activity.h`` of CUDA 12.1 to 13.5.
 
 Only the standard library is used, because this also runs inside the recorded program.
 """
@@ -238,7 +238,7 @@ def walk(data: memoryview, sizes: Mapping[int, int]) -> dict[int, list[int]]:
             msg = (
                 f"byte {at} of a CUPTI buffer is no record of a known kind ({kind}): the libcupti "
                 "that wrote it is not the one whose records are known; record again with one of "
-                "CUDA 12.1 to 13.0, or with nsys."
+                "CUDA 12.1 to 13.5, or with nsys."
             )
             raise TraceError(msg)
         found.setdefault(kind, []).append(at)

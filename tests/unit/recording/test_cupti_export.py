@@ -21,7 +21,7 @@ from gpuscope.recording.cupti import export, layout, schema
 from gpuscope.recording.cupti.collector import DEFAULT_DOMAIN, ENVIRONMENT
 from gpuscope.recording.cupti.spool import Spool
 from gpuscope.report.text import render_analysis
-from tests.make_cupti import PID, SIZES_12_1, SIZES_13, TID, UTC_NS, Recording
+from tests.make_cupti import PID, SIZES_12_1, SIZES_13, SIZES_13_5, TID, UTC_NS, Recording
 
 TEMPLATE = "_Z4axpyIfEvPT_S1_"
 NONE_ID = 0xFFFFFFFF
@@ -51,7 +51,7 @@ def pipeline(sizes: Mapping[int, int] = SIZES_13) -> Recording:
     )  # fmt: skip
     made.add(
         layout.SYNCHRONIZATION, type=2, start=141, end=144, correlationId=3, streamId=13,
-        cudaEventId=5, **({"cudaEventSyncId": 9} if sizes is SIZES_13 else {}),
+        cudaEventId=5, **({} if sizes is SIZES_12_1 else {"cudaEventSyncId": 9}),
     )  # fmt: skip
     made.add(layout.CUDA_EVENT, correlationId=3, streamId=13, eventId=5)
     made.add(
@@ -75,7 +75,9 @@ def sql(tmp_path: Path, query: str) -> list[Any]:
         return connection.execute(query).fetchall()
 
 
-@pytest.mark.parametrize("sizes", [SIZES_13, SIZES_12_1], ids=["13.0", "12.1"])
+@pytest.mark.parametrize(
+    "sizes", [SIZES_13_5, SIZES_13, SIZES_12_1], ids=["13.5", "13.0", "12.1"]
+)
 def test_operations_are_what_was_recorded(tmp_path: Path, sizes: Mapping[int, int]) -> None:
     trace, done = written(pipeline(sizes), tmp_path)
 
