@@ -41,12 +41,14 @@ _FLAG_MARK, _FLAG_START, _FLAG_END = 1, 2, 4
 _UNKNOWN_MEMORY = 7
 """nsys's number of "unknown" memory; its other kinds are CUPTI's less one."""
 _OVERHEADS = {
-    1 << 16: "CUPTI buffer flush",
-    2 << 16: "CUPTI instrumentation",
-    3 << 16: "CUPTI resource",
-    7 << 16: "CUPTI buffer request",
+    1 << 16: "CUPTI Buffer flush",
+    2 << 16: "CUPTI Instrumentation",
+    3 << 16: "CUPTI Resource Management",
+    7 << 16: "CUPTI Buffer request",
 }
-"""The kinds of overhead that the recorder causes; the others are the driver's own work."""
+"""The kinds of overhead that the recorder causes, the first three in nsys's words; the others are
+the driver's own work.
+"""
 _INFO, _WARNING, _ERROR = 1, 2, 3
 
 
@@ -235,8 +237,6 @@ class _Export:
             calls.append(rows["correlationId"][kept])
         launched = np.concatenate(calls)
         for kind, rows in self._records.items():
-            if kind in {layout.RUNTIME, layout.DRIVER, layout.MARKER}:
-                continue
             if _has(rows, "correlationId"):
                 self._records[kind] = rows[np.isin(rows["correlationId"], launched)]
             elif kind == layout.OVERHEAD:
@@ -613,10 +613,9 @@ def _is_column(column: _Value) -> bool:
 
 
 def _as_list(column: _Value, count: int) -> list[Any]:
-    """Return a column as values that SQLite takes: its integers have a sign."""
+    """Return a column as values that SQLite takes."""
     if isinstance(column, np.ndarray):
-        signed = column.astype(np.int64) if column.dtype == np.uint64 else column
-        values: list[Any] = signed.tolist()
+        values: list[Any] = column.tolist()
         return values
     return list(column) if _is_column(column) else list(itertools.repeat(column, count))
 

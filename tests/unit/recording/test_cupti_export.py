@@ -17,6 +17,7 @@ from gpuscope.model.classes import CODE
 from gpuscope.model.trace import Trace
 from gpuscope.readers import nsys_schema, open_trace
 from gpuscope.readers.anonymize import anonymize
+from gpuscope.recording import machine
 from gpuscope.recording.cupti import export, layout, schema
 from gpuscope.recording.cupti.collector import DEFAULT_DOMAIN, ENVIRONMENT
 from gpuscope.recording.cupti.spool import Spool
@@ -75,9 +76,7 @@ def sql(tmp_path: Path, query: str) -> list[Any]:
         return connection.execute(query).fetchall()
 
 
-@pytest.mark.parametrize(
-    "sizes", [SIZES_13_5, SIZES_13, SIZES_12_1], ids=["13.5", "13.0", "12.1"]
-)
+@pytest.mark.parametrize("sizes", [SIZES_13_5, SIZES_13, SIZES_12_1], ids=["13.5", "13.0", "12.1"])
 def test_operations_are_what_was_recorded(tmp_path: Path, sizes: Mapping[int, int]) -> None:
     trace, done = written(pipeline(sizes), tmp_path)
 
@@ -91,6 +90,7 @@ def test_operations_are_what_was_recorded(tmp_path: Path, sizes: Mapping[int, in
     assert (operations.src_kind[0], operations.dst_kind[0]) == (1, 2)  # pinned, device
     assert operations.launch.tolist() == [0, 1, -1]
     assert trace.lost_records == 0
+    assert {check.name: check.state for check in trace.checks}["recording"] == "ok"
     assert done.rows["CUPTI_ACTIVITY_KIND_RUNTIME"] == 3
     assert not done.was_killed
 
@@ -229,6 +229,58 @@ def test_peer_copies_and_graph_nodes(tmp_path: Path) -> None:
     assert (trace.operations.src_device[0], trace.operations.dst_device[0]) == (0, 1)
 
 
+def test_kinds_of_memory_are_numbered_as_nsys_does(tmp_path: Path) -> None:
+    made = Recording()
+    for kind in range(4):  # unknown, pageable, pinned, device
+        made.add(
+            layout.MEMCPY, start=10 + kind, end=20, bytes=8, copyKind=1, srcKind=kind, dstKind=3,
+            streamId=7, correlationId=kind,
+        )  # fmt: skip
+    written(made, tmp_path)
+
+    assert sql(
+        tmp_path,
+        "SELECT e.label FROM CUPTI_ACTIVITY_KIND_MEMCPY m JOIN ENUM_CUDA_MEM_KIND e "
+        "ON e.id = srcKind ORDER BY start",
+    ) == [("Unknown",), ("Pageable",), ("Pinned",), ("Device",)]
+
+
+def test_what_the_recorder_cost_is_a_table_of_its_own(tmp_path: Path) -> None:
+    made = Recording()
+    for kind in (1, 1 << 16, 2 << 16, 3 << 16, 4 << 16, 5 << 16, 7 << 16):
+        made.add(layout.OVERHEAD, overheadKind=kind, start=10 + kind, end=20 + kind)
+    written(made, tmp_path)
+
+    # The compiler and the loading of modules are the driver's own work.
+    rows = sql(
+        tmp_path,
+        "SELECT start - 10 >> 16, end - start, value, globalTid & 0xFFFFFF FROM PROFILER_OVERHEAD "
+        "JOIN StringIds s ON s.id = nameId",
+    )
+    assert rows == [
+        (1, 10, "CUPTI Buffer flush", TID),
+        (2, 10, "CUPTI Instrumentation", TID),
+        (3, 10, "CUPTI Resource Management", TID),
+        (7, 10, "CUPTI Buffer request", TID),
+    ]
+
+
+def test_facts_are_named_as_nsys_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export.library, "driver_cuda_version", lambda: 13000)
+    monkeypatch.setattr(export.machine, "graphics", lambda: machine.Graphics("580.1", None, ()))
+    written(pipeline(), tmp_path)
+    real = sqlite3.connect(f"file:{samples.path('streams')}?mode=ro", uri=True)
+
+    for table in ("TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT"):
+        query = f"SELECT name FROM {table}"
+        names = sql(tmp_path, query)
+        assert len(names) >= 3
+        assert set(names) <= set(real.execute(query)), table
+    real.close()
+
+
 def test_dropped_records_are_told_by_the_reader(tmp_path: Path) -> None:
     trace, done = written(pipeline(), tmp_path, dropped=12)
 
@@ -269,6 +321,8 @@ def test_one_range_alone(tmp_path: Path, domain: str | None) -> None:
     made = pipeline()
     made.range("part", 115, 150, 2, domain="train")
     made.range("part", 500, 600, 3, domain="train")
+    for start in (100, 148, 151):  # the last one after the range
+        made.add(layout.OVERHEAD, overheadKind=1 << 16, start=start, end=start + 20)
     trace, _ = written(made, tmp_path, within=("part", domain))
 
     assert trace.operations is not None
@@ -277,6 +331,7 @@ def test_one_range_alone(tmp_path: Path, domain: str | None) -> None:
     assert trace.operations.start_ns.tolist() == [200]
     assert trace.api.start_ns.tolist() == [120, 140]
     assert trace.ranges.start_ns.tolist() == [115]
+    assert sql(tmp_path, "SELECT start, end FROM PROFILER_OVERHEAD") == [(100, 120), (148, 168)]
 
 
 @pytest.mark.parametrize("within", [("absent", None), ("step", ""), ("step", "other")])
