@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,18 +147,31 @@ class Told:
     ratios: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     verdicts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
-    def add(self, which: recorder.Recorder, place: folder.RunFolder, limits: Any) -> None:
-        """Take one recording in."""
-        which.export(place, Quiet())
-        trace = open_trace(place.sqlite)
-        self.counts.append(describe(trace))
-        for pair, ratio, verdict in pairs(api.analyze_trace(trace, Options(ratio_limits=limits))):
-            self.ratios[pair].append(ratio)
-            self.verdicts[pair].add(verdict)
-
     def spread(self, pair: str) -> float:
         """Return how far the ratio of a pair moved."""
         return max(self.ratios[pair]) - min(self.ratios[pair])
+
+
+Said = tuple[dict[str, Counter[Any]], list[tuple[str, float, str]]]
+"""What is in one recording, and its judged pairs."""
+
+
+def read(which: recorder.Recorder, place: folder.RunFolder, limits: Any) -> Said:
+    """Export and analyze one recording."""
+    which.export(place, Quiet())
+    trace = open_trace(place.sqlite)
+    return describe(trace), list(pairs(api.analyze_trace(trace, Options(ratio_limits=limits))))
+
+
+def told(readings: list[Future[Said]]) -> Told:
+    """Put the recordings of one recorder together."""
+    together = Told()
+    for counts, judged in (reading.result() for reading in readings):
+        together.counts.append(counts)
+        for pair, ratio, verdict in judged:
+            together.ratios[pair].append(ratio)
+            together.verdicts[pair].add(verdict)
+    return together
 
 
 class Programs:
@@ -195,23 +208,31 @@ def answers(names: list[str], times: int) -> None:
         "the spread | the pair farthest beyond it, or apart | by | spread under nsys, cupti |"
     )
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
-    rows = []
-    # Exported and analyzed in one thread, in this order, while the next program runs.
-    with tempfile.TemporaryDirectory() as root, ThreadPoolExecutor(1) as beside:
+    details: list[str] = []
+    before: list[tuple[str, dict[str, list[Future[Said]]]]] = []
+    # Recordings are read by a process of its own while the next program runs. It is there before
+    # the first one, or what ends the tree of a recorded program would end it too.
+    with tempfile.TemporaryDirectory() as root, ProcessPoolExecutor(1) as beside:
+        beside.submit(int).result()
         programs = Programs(Path(root))
         for name in names:
             command, limits = programs.command(name)
-            told = {tool: Told() for tool in tools}
+            readings: dict[str, list[Future[Said]]] = {tool: [] for tool in tools}
             for turn in range(times):
                 for tool, which in tools.items():
                     place = record(which, command, Path(root, f"{name}-{tool}-{turn}"), Quiet())
-                    beside.submit(told[tool].add, which, place, limits)
-            rows.append(beside.submit(compare, name, **told))
-    print("\n".join([line for row in rows for line in row.result()][:60]))
+                    readings[tool].append(beside.submit(read, which, place, limits))
+            before.append((name, readings))
+            if len(before) > 1:
+                details += compare(*before.pop(0))
+        for one in before:
+            details += compare(*one)
+    print("\n".join(details[:60]))
 
 
-def compare(name: str, nsys: Told, cupti: Told) -> list[str]:
+def compare(name: str, readings: dict[str, list[Future[Said]]]) -> list[str]:
     """Print the row of a program; return what is unlike."""
+    nsys, cupti = told(readings["nsys"]), told(readings["cupti"])
     wanted = nsys.counts[0]
     details = []
     same = dict.fromkeys(wanted, True)
@@ -226,7 +247,7 @@ def compare(name: str, nsys: Told, cupti: Told) -> list[str]:
     details += [f"{name}: {pair} {nsys.verdicts[pair]} {cupti.verdicts[pair]}" for pair in unlike]
     apart, beyond = {}, {}
     for pair in shared:
-        medians = [statistics.median(told.ratios[pair]) for told in (nsys, cupti)]
+        medians = [statistics.median(each.ratios[pair]) for each in (nsys, cupti)]
         apart[pair] = abs(medians[0] - medians[1])
         beyond[pair] = apart[pair] - max(nsys.spread(pair), cupti.spread(pair))
     outside = [pair for pair in shared if beyond[pair] > 0]
