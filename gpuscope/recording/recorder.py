@@ -104,9 +104,7 @@ class CuptiRecorder:
 
     version_text: str
     name: str = "cupti"
-    get_ranges: str = (
-        "record with --nsys: CUPTI leaves out what C++ programs put into NVTX's default domain"
-    )
+    get_ranges: str = f"record with --nsys: {library.RANGES_LOST}"
     _capture: nsight.Capture | None = None
 
     def record(

@@ -220,12 +220,10 @@ class _Export:
             if own == name and domain in {None, its_domain or ""} and ranges["end"][row]
         ]
         if not matching:
-            place = (
-                ""
-                if domain is None
-                else f" of {f'domain {domain}' if domain else 'the default domain'}"
-            )
-            msg = f"nothing was recorded: the program never ended an NVTX range {name}{place}."
+            of_domain = f" of domain {domain}" if domain else " of the default domain"
+            msg = f"nothing was recorded: the program never ended an NVTX range {name}"
+            msg += "" if domain is None else of_domain
+            msg += "." if domain else f" ({library.RANGES_LOST}: record those with --nsys)."
             raise CannotJudgeError(msg)
         first = min(matching, key=lambda row: int(ranges["start"][row]))
         low, high = int(ranges["start"][first]), int(ranges["end"][first])

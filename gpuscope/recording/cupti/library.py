@@ -22,6 +22,8 @@ VARIABLE = "GPUSCOPE_CUPTI"
 """The environment variable that names the libcupti to use."""
 NSYS_INSTEAD = "or record with Nsight Systems (--nsys)"
 
+RANGES_LOST = "CUPTI leaves out what C++ programs put into NVTX's default domain"
+
 TOOLKITS = "/usr/local/cuda*"
 """Where CUDA toolkits are installed."""
 
