@@ -288,6 +288,11 @@ def test_dropped_records_are_told_by_the_reader(tmp_path: Path) -> None:
     trace, done = written(pipeline(), tmp_path, dropped=12)
 
     assert done.dropped == 12
+    assert sql(tmp_path, "SELECT severity, timestamp FROM DIAGNOSTIC_EVENT") == [
+        (1, 0),
+        (3, 1000),
+        (1, 1000),
+    ]
     check = {check.name: check for check in trace.checks}["recording"]
     assert check.state == "warning"
     # Calls and kernels that are lost alike leave no launch without its kernel.
