@@ -18,7 +18,7 @@ from gpuscope.model.trace import Trace
 from gpuscope.readers import nsys_schema, open_trace
 from gpuscope.readers.anonymize import anonymize
 from gpuscope.recording import machine
-from gpuscope.recording.cupti import export, layout, schema
+from gpuscope.recording.cupti import export, layout, library, schema
 from gpuscope.recording.cupti.collector import DEFAULT_DOMAIN, ENVIRONMENT
 from gpuscope.recording.cupti.spool import Spool
 from gpuscope.report.text import render_analysis
@@ -271,8 +271,8 @@ def test_what_the_recorder_cost_is_a_table_of_its_own(tmp_path: Path) -> None:
 def test_facts_are_named_as_nsys_names_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export.library, "driver_cuda_version", lambda: 13000)
-    monkeypatch.setattr(export.machine, "graphics", lambda: machine.Graphics("580.1", None, ()))
+    monkeypatch.setattr(library, "driver_cuda_version", lambda: 13000)
+    monkeypatch.setattr(machine, "graphics", lambda: machine.Graphics("580.1", None, ()))
     written(pipeline(), tmp_path)
     real = sqlite3.connect(f"file:{samples.path('streams')}?mode=ro", uri=True)
 
