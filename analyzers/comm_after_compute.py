@@ -1,7 +1,8 @@
 """Communication behind compute: a message starts only when the kernels it follows are all done.
 
 Reported where communication kernels are a material part, most of them started when a compute kernel
-before them in stream or event order ended, and most of their time lies under no kernel.
+before them in stream or event order ended, and most of their time lies under no kernel. With the
+ranks read together only the time in which data moved counts; waiting for a peer is `comm-skew`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import REASON
+from gpuscope.waits import REASON, Int64
 
 MIN_REPEATS = 2
 """Messages an instance that followed compute."""
@@ -30,10 +31,11 @@ MIN_SAVING_SHARE = 0.05
 def run(trace: Trace, options: Options) -> Result:
     """Look for communication that starts when compute is over."""
     case = Case.of(trace, options)
-    return Result(findings=case.search(lambda region: _rule(case, region)))
+    transfer_ns = options.transfer_ns
+    return Result(findings=case.search(lambda region: _rule(case, transfer_ns, region)))
 
 
-def _rule(case: Case, region: Region) -> Finding | None:
+def _rule(case: Case, transfer_ns: Int64 | None, region: Region) -> Finding | None:
     if not {"comm", "kernel"} <= set(region.material):
         return None
     ops, waits = case.ops, case.waits
@@ -44,18 +46,20 @@ def _rule(case: Case, region: Region) -> Finding | None:
     before = np.where(by_stream, waits.stream_op[comm], waits.event_op[comm])
     follows = (by_stream | by_event) & (before >= 0)
     follows &= ops.op_class[np.maximum(before, 0)] == CODE["kernel"]
-    exposed = length(
-        subtract(
-            union(ops.start_ns[comm], ops.end_ns[comm]),
-            union(ops.start_ns[kernels], ops.end_ns[kernels]),
-        )
-    )
+    begin, end = ops.start_ns[comm], ops.end_ns[comm]
+    if transfer_ns is not None:
+        # With the ranks read together, waiting for a late one is told apart: it is no exposure, and
+        # a message that waited for longer than its data took was not held up by compute here.
+        moving = np.where(transfer_ns[comm] >= 0, transfer_ns[comm], end - begin)
+        follows &= end - begin - moving <= moving
+        begin = np.maximum(begin, end - moving)
+    moved = union(begin, end)
+    exposed = length(subtract(moved, union(ops.start_ns[kernels], ops.end_ns[kernels])))
     count = int(follows.sum())
-    busy = region.class_busy_ns["comm"]
     if count < max(MIN_REPEATS * region.instances, MIN_FOLLOWING_SHARE * len(comm)):
         return None
     saving = min(exposed, region.potential_ns)
-    if exposed < MIN_EXPOSED_SHARE * busy or saving < MIN_SAVING_SHARE * region.span_ns:
+    if exposed < MIN_EXPOSED_SHARE * length(moved) or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
     rows = comm[follows]
     return case.finding(
@@ -74,7 +78,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
             "count": count,
             "messages": len(comm),
             "exposed_ns": exposed,
-            "note": "communication kernels also spin until their peers arrive",
+            "waiting_left_out": transfer_ns is not None,
             "examples": case.operation_examples(rows, ops.end_ns[rows] - ops.start_ns[rows]),
         },
         saving_ns=saving,

@@ -154,6 +154,21 @@ def test_messages_that_wait_for_all_compute() -> None:
     assert finding.evidence["exposed_ns"] == 6 * MS
 
 
+@pytest.mark.parametrize(
+    ("moving_ns", "exposed_ns"), [(MS * 3 // 4, 6 * MS * 3 // 4), (MS // 4, 0)]
+)
+def test_messages_that_wait_for_a_late_rank_are_not_behind_compute(
+    moving_ns: int, exposed_ns: int
+) -> None:
+    trace = training(overlap=False).trace()
+    assert trace.operations is not None
+    times = np.where(trace.operations.op_class == CODE["comm"], moving_ns, -1).astype(np.int64)
+    found = run_all(trace, [comm_after_compute.ANALYZER], Options(transfer_ns=times)).findings
+
+    assert [finding.evidence["exposed_ns"] for finding in found] == [exposed_ns] * bool(exposed_ns)
+    assert all(finding.evidence["waiting_left_out"] for finding in found)
+
+
 def test_messages_under_compute() -> None:
     assert findings(training(overlap=True), comm_after_compute.ANALYZER) == []
 
