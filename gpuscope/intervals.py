@@ -29,8 +29,8 @@ BLOCK_ROWS = 1 << 16
 """Rows handled at once: so few that what is made on the way stays in the processor's cache."""
 _DENSE = 1 << 16
 """A table of so many values is always worth it."""
-_EXACT_FLOAT = 1 << 53
-"""Sums below this are exact in float64, which `np.bincount` uses."""
+EXACT_FLOAT = 1 << 53
+"""Whole numbers below this are exact in float64: sums by `np.bincount`, and places of events."""
 
 
 def union(start: Int64, end: Int64) -> Disjoint:
@@ -243,8 +243,8 @@ def sum_by(values: npt.NDArray[Any], group: npt.NDArray[Any], count: int) -> Int
     if not len(values):
         return np.zeros(count, np.int64)
     low, high = int(values.min()), int(values.max())
-    if max(abs(low), abs(high)) * len(values) < _EXACT_FLOAT or (
-        low >= 0 and int(values.sum()) < _EXACT_FLOAT
+    if max(abs(low), abs(high)) * len(values) < EXACT_FLOAT or (
+        low >= 0 and int(values.sum()) < EXACT_FLOAT
     ):
         return np.bincount(group, weights=values, minlength=count).astype(np.int64)
     sums = np.zeros(count, np.int64)

@@ -19,7 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import BLOCK_ROWS, run_starts, stable_order, union
+from gpuscope.intervals import (
+    BLOCK_ROWS,
+    EXACT_FLOAT,
+    order_by,
+    run_starts,
+    stable_order,
+    union,
+)
 from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.tables import Operations
 from gpuscope.model.trace import BLOCKING, NULL_STREAM, Trace
@@ -295,7 +302,7 @@ def _null_times(trace: Trace, ops: Operations, call_start: Int64) -> tuple[Int32
         return _nothing(ops)
     found = np.full(len(ops), -1, np.int32)
     time = np.full(len(ops), -1, np.int64)
-    rows = rows[np.lexsort((call_start[rows], context_of[ops.stream[rows]]))]
+    rows = rows[order_by(context_of[ops.stream[rows]], call_start[rows])]
     null = is_null[ops.stream[rows]]
     context = context_of[ops.stream[rows]]
     for mine, others in ((null, ~null), (~null, null)):
@@ -318,14 +325,13 @@ class _Events:
             return
         wait_at = trace.api.start_ns[links.call]
         line = _Line(min(int(links.record_ns.min()), int(wait_at.min())))
-
         # When was the event reached: the end of what its stream had been given before the record.
         launched = np.flatnonzero(call_start >= 0)
         if not len(launched):
             return
         self.operation = np.full(len(ops), -1, np.int32)
         self.time_ns = np.full(len(ops), -1, np.int64)
-        launched = launched[np.lexsort((call_start[launched], ops.stream[launched]))]
+        launched = launched[order_by(ops.stream[launched], call_start[launched])]
         stream = ops.stream[launched]
         position, reach = _running_max(stream, ops.end_ns[launched])
         places = line.place(stream, call_start[launched])
@@ -335,7 +341,7 @@ class _Events:
         reached_op = np.where(behind, launched[position[np.maximum(at, 0)]], -1)
 
         # Every later operation of the waiting stream waits for it.
-        order = np.lexsort((wait_at, links.stream))
+        order = order_by(links.stream, wait_at)
         waiting, asked = links.stream[order], wait_at[order]
         last, time = _running_max(waiting, reached_ns[order])
         at = np.searchsorted(line.place(waiting, asked), places) - 1
@@ -397,7 +403,7 @@ def event_links(trace: Trace, ops: Operations, call: str) -> EventLinks:
     wait_at = trace.api.start_ns[syncs.launch]
     record_key, wait_key = _event_keys(trace, records, syncs)
     line = _Line(min(int(record_at.min(initial=0)), int(wait_at.min(initial=0))))
-    order = np.lexsort((record_at, record_key))
+    order = order_by(record_key, record_at)
     keys, times = record_key[order], line.place(record_key[order], record_at[order])
     at = np.searchsorted(times, line.place(wait_key, wait_at)) - 1
     hit = (at >= 0) & (keys[np.maximum(at, 0)] == wait_key)
@@ -447,10 +453,17 @@ def _event_keys(trace: Trace, records: Any, syncs: Any) -> tuple[Int64, Int64]:
         np.concatenate([records.event, syncs.event]),
         np.concatenate([records.event_sync, syncs.event_sync]),
     ]
-    key = np.zeros(len(columns[0]), np.int64)
+    key, distinct_keys = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
-        values, code = np.unique(column, return_inverse=True)
-        key = np.unique(key * len(values) + code, return_inverse=True)[1].astype(np.int64)
+        code = column.astype(np.int64)
+        code -= code.min(initial=0)
+        width = int(code.max(initial=0)) + 1
+        if distinct_keys * width >= EXACT_FLOAT:  # they go into places on a line
+            values, code = np.unique(code, return_inverse=True)
+            numbers, key = np.unique(key, return_inverse=True)
+            distinct_keys, width = len(numbers), len(values)
+        key = key * width + code
+        distinct_keys *= width
     return key[: len(records)], key[len(records) :]
 
 

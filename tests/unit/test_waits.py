@@ -88,6 +88,30 @@ def test_an_event_of_another_stream() -> None:
     assert (waits.waits_total, waits.waits_resolved) == (1, 1)
 
 
+@pytest.mark.parametrize("far", [1, 1 << 30, 1 << 52])
+def test_numbers_of_events_may_be_any(far: int) -> None:
+    """Each wait finds the record of its own event, however far apart their numbers are."""
+    program = Program()
+    for stream in (1, 2, 3):
+        program.kernel(stream, stream * MS)
+        program.record(f"done {stream}", stream)
+    for stream in (1, 2, 3):
+        program.wait_event(4 + stream, f"done {stream}")
+        program.kernel(4 + stream, MS)
+    trace = program.trace()
+    assert trace.event_records is not None
+    assert trace.syncs is not None
+    records, syncs = (
+        dataclasses.replace(table, event=table.event * far, event_sync=table.event_sync * far)
+        for table in (trace.event_records, trace.syncs)
+    )
+
+    found = Waits.of(dataclasses.replace(trace, event_records=records, syncs=syncs))
+
+    assert found.event_op.tolist() == [-1, -1, -1, 0, 1, 2]
+    assert (found.waits_total, found.waits_resolved) == (3, 3)
+
+
 def test_a_wait_without_its_record_is_unknown() -> None:
     program = Program()
     program.copy("h2d", 1, MS)
