@@ -101,10 +101,11 @@ def test_numbers_of_events_may_be_any(far: int) -> None:
     trace = program.trace()
     assert trace.event_records is not None
     assert trace.syncs is not None
-    records, syncs = (
-        dataclasses.replace(table, event=table.event * far, event_sync=table.event_sync * far)
-        for table in (trace.event_records, trace.syncs)
+    records, syncs = trace.event_records, trace.syncs
+    records = dataclasses.replace(
+        records, event=records.event * far, event_sync=records.event_sync * far
     )
+    syncs = dataclasses.replace(syncs, event=syncs.event * far, event_sync=syncs.event_sync * far)
 
     found = Waits.of(dataclasses.replace(trace, event_records=records, syncs=syncs))
 

@@ -161,6 +161,21 @@ def test_a_read_that_keeps_the_next_batch_from_being_hidden() -> None:
     assert finding.claim.endswith(f"lies bare for another {format_ns(bare_ns)}")
 
 
+def test_waiting_for_a_read_is_no_other_cause_as_well() -> None:
+    program = Program()
+    with program.range("train"):
+        for step in range(20):
+            program.kernel(1, MS)
+            program.copy("d2h", 1, 1_000, size=4)
+            program.wait(1)
+            program.copy("h2d", 2, MS // 2)
+            program.record(f"batch {step}", 2)
+            program.wait_event(1, f"batch {step}")
+    program.wait()
+
+    assert [finding.id for finding in findings(program, *HOST)] == ["host-read"]
+
+
 def test_a_message_that_is_copied_out_and_sent_is_no_read() -> None:
     program = Program()
     with program.range("train"):
@@ -226,6 +241,29 @@ def test_warming_up_is_no_busy_host() -> None:
     assert findings(steps(host_ns=0, first_ns=50 * MS), *HOST) == []
 
 
+def test_setting_up_twice_an_instance_is_no_busy_host() -> None:
+    program = Program()
+    for _ in range(5):
+        with program.range("step"):
+            for kernel in range(6):
+                program.host(5 * MS if kernel in (2, 4) else 0)
+                program.kernel(1, MS)
+
+    assert findings(program, *HOST) == []
+
+
+def test_one_long_gap_among_short_ones_is_no_busy_host() -> None:
+    program = Program()
+    for _ in range(5):
+        with program.range("step"):
+            for kernel in range(6):
+                program.kernel(1, MS)
+                program.wait(1)
+                program.host(50 * MS if kernel == 2 else 60_000)
+
+    assert findings(program, *HOST) == []
+
+
 # launch-bound
 
 
@@ -260,6 +298,26 @@ def test_waiting_after_every_small_kernel_is_not_launching() -> None:
     assert findings(program, *HOST) == []
 
 
+@pytest.mark.parametrize("beside", ["cudaStreamSynchronize_v3020", "MPI_Test", None])
+def test_where_other_calls_take_a_fifth_of_the_idle_time_they_are_the_cause(
+    beside: str | None,
+) -> None:
+    program = Program()
+    with program.range("small"):
+        for _ in range(200):
+            program.host(3_000)
+            program.kernel(1, 1_000)
+            if beside is None:
+                program.host(2_000)
+            elif beside.startswith("MPI"):
+                program.mpi(beside, 2_000)
+            else:
+                program.call(beside, 2_000)
+
+    found = [finding.id for finding in findings(program, launch_bound.ANALYZER)]
+    assert found == ([] if beside else ["launch-bound"])
+
+
 # mpi-blocking
 
 
@@ -292,22 +350,23 @@ def test_messages_under_a_kernel() -> None:
 
 
 def test_messages_long_before_the_next_launch_are_not_what_held_it() -> None:
-    found = findings(halo(MS // 2, pause_ns=MS), *HOST)
+    for message_ns in (MS // 2, 2 * MS):
+        found = findings(halo(message_ns, pause_ns=MS), *HOST)
 
-    assert [finding.id for finding in found] == ["host-busy"]
+        assert [finding.id for finding in found] == ["host-busy"]
 
 
 # lazy-loading
 
 
-def loading(first_ns: int) -> Program:
+def loading(first_ns: int, later: int = 4) -> Program:
     program = Program()
     with program.range("run"):
         program.kernel(1, MS)
         for name in ("a", "b", "c"):
             program.kernel(1, MS, name=name)
             slow_down_last_launch(program, first_ns)
-            for _ in range(4):
+            for _ in range(later):
                 program.kernel(1, MS, name=name)
     return program
 
@@ -328,6 +387,11 @@ def test_first_launches_that_load_code() -> None:
 
     assert finding.evidence["kernels"] == ["a", "b", "c"]
     assert finding.removable == "yes"
+
+
+def test_kernels_launched_too_rarely_tell_no_usual_time() -> None:
+    assert findings(loading(20 * MS, later=2), lazy_loading.ANALYZER) == []
+    assert len(findings(loading(20 * MS, later=3), lazy_loading.ANALYZER)) == 1
 
 
 def test_first_launches_as_fast_as_the_others() -> None:

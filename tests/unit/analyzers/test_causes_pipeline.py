@@ -187,6 +187,21 @@ def test_a_wait_after_every_chunk(name: str) -> None:
     assert example["call_start_ns"] < example["start_ns"]
 
 
+def test_a_wait_after_every_operation_ends_no_phase() -> None:
+    program = Program()
+    with program.range("loop"):
+        for chunk in range(12):
+            stream = 1 + chunk % 3
+            for op_class in ("h2d", "kernel", "d2h"):
+                if op_class == "kernel":
+                    program.kernel(stream, MS)
+                else:
+                    program.copy(op_class, stream, MS)
+                program.wait(stream)
+
+    assert [finding.id for finding in findings(program, host_sync.ANALYZER)] == ["host-sync"]
+
+
 def test_asking_again_and_again_is_waiting() -> None:
     program = Program()
 
