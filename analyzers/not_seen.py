@@ -25,11 +25,11 @@ MIN_GRAPH_SHARE = 0.01
 """Share of the region's span from which on graphs traced whole matter."""
 UNSEEN = {
     "NVSHMEM": re.compile(r"nvshmem.*", re.IGNORECASE),
-    "DeepEP": re.compile(r"(deep_ep|internode|intranode)(::.*|_dispatch.*|_combine.*)"),
     "GPUDirect Storage": re.compile(r"cuFile\w*|libkvikio|kvikio", re.IGNORECASE),
 }
 """Libraries that can move data without a record, by names of kernels, NVTX domains and ranges.
 
+Kernels have no namespace in a trace, so that a library whose names are plain words is not told.
 NVSHMEM does so inside kernels; on a stream, and between GPUs that reach each other, its puts and
 gets are copies like any other.
 """

@@ -22,6 +22,7 @@ from gpuscope.analyzers import (
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding
 from gpuscope.model.trace import Process, Trace
+from gpuscope.waits import REASON, Waits
 from tests.make_trace import make_trace
 from tests.unit.analyzers.test_causes_program import GAP_NS, MS, Program, findings, pipeline
 
@@ -315,6 +316,24 @@ def shared_queue(limit: str | None) -> Program:
             program.kernel(3, MS // 2)
     program.wait()
     return program
+
+
+def test_kernels_that_find_no_room_share_no_queue() -> None:
+    program = Program(environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+    with program.range("loop"):
+        for _ in range(6):
+            program.copy("h2d", 1, MS)
+            program.kernel(1, 2 * MS, blocks=10_000)
+            for stream in (2, 3):  # both begin when the multiprocessors are free
+                program.free[stream] = program.free[1]
+                program.kernel(stream, MS)
+            program.host(MS)
+    program.wait()
+    trace = program.trace()
+
+    waits = Waits.of(trace)
+    assert waits.reason.tolist().count(REASON["sm"]) >= 10
+    assert "connections-limit" not in [finding.id for finding in findings(program, *GPU)]
 
 
 def test_streams_in_one_queue() -> None:

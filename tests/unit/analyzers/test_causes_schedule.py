@@ -252,14 +252,21 @@ SIZE = 55_000_000
 PINNED = MEMORY_KINDS.index("pinned")
 
 
-def copies(durations: Sequence[int], size: int = SIZE, **extra: int | str) -> Trace:
-    """Copies one after the other on one device; a kernel for each, in the time between."""
+def copies(
+    durations: Sequence[int], size: int = SIZE, covered: bool = False, **extra: int | str
+) -> Trace:
+    """Copies one after the other on one device; a kernel for each, in the time between.
+
+    Where they are `covered`, a long kernel runs beside all.
+    """
     start, rows, kernels = 0, [], []
     facts = {"bytes": size, "src_kind": PINNED, "api": "cudaMemcpyAsync", **extra}
     for ns in durations:
         rows.append((start, start + ns, "s1", facts))
         kernels.append((start + ns, start + ns + 500_000, "s1"))
         start += ns + 600_000
+    if covered:
+        kernels.append((0, start, "s2"))
     return make_trace(h2d=rows, kernels=kernels, ranges=[("loop", 0, start)])
 
 
@@ -302,6 +309,16 @@ def test_two_gpus_of_which_one_has_a_worse_path() -> None:
 
     assert (finding.id, finding.device) == ("slow-link", 1)
 
+    # GPUs of two models have links of their own.
+    trace = make_trace(h2d=near + far, devices=2)
+    first, second = trace.devices
+    unlike = (first, dataclasses.replace(second, name="an older GPU"))
+    assert of(dataclasses.replace(trace, devices=unlike)) == []
+
+
+def test_slow_copies_under_a_kernel_cost_nothing() -> None:
+    assert of(copies([MS] * 4 + [2 * MS] * 4, covered=True)) == []
+
 
 def test_copies_that_share_the_link_are_not_held_against_it() -> None:
     facts = {"bytes": SIZE, "src_kind": PINNED}
@@ -316,9 +333,9 @@ def test_copies_that_share_the_link_are_not_held_against_it() -> None:
 # overlap-with-slowdown
 
 
-def together(ns: int, op_class: str = "p2p") -> Trace:
-    """A kernel and a copy of 1 ms each: four times apart, then four times together in `ns`."""
-    apart = [(i * 4 * MS, i * 4 * MS + MS) for i in range(4)]
+def together(ns: int, op_class: str = "p2p", alone: int = 4) -> Trace:
+    """A kernel and a copy of 1 ms each: some times apart, then four times together in `ns`."""
+    apart = [(i * 4 * MS, i * 4 * MS + MS) for i in range(alone)]
     close = [((20 + i * 4) * MS, (20 + i * 4) * MS + ns) for i in range(4)]
     kernels = [(a, b, "s1", {"name": "stencil"}) for a, b in apart + close]
     other = [(a + 2 * MS, b + 2 * MS, "s2") for a, b in apart] + [(a, b, "s2") for a, b in close]
@@ -362,8 +379,8 @@ def test_kernels_of_unlike_length_alone_tell_nothing() -> None:
 
 @pytest.mark.parametrize(
     "trace",
-    [together(1_100_000), together(1_300_000, "comm")],
-    ids=["hardly slower", "the other may have waited for its peer"],
+    [together(1_100_000), together(1_300_000, "comm"), together(2 * MS, alone=2)],
+    ids=["hardly slower", "the other may have waited for its peer", "too few ran alone to tell"],
 )
 def test_overlap_that_pays(trace: Trace) -> None:
     assert of(trace) == []

@@ -108,7 +108,7 @@ def test_copies_of_pageable_memory_block_everywhere() -> None:
     ("trace", "library"),
     [
         (make_trace(comm=[(0, 9, "s1", {"name": "nvshmemi_transfer_rma<int>"})]), "NVSHMEM"),
-        (make_trace(kernels=[(0, 9, "s1", {"name": "deep_ep::internode::dispatch"})]), None),
+        (make_trace(kernels=[(0, 9, "s1", {"name": "dispatch"})]), None),
         (
             make_trace(kernels=[(0, 9, "s1")], ranges=[("read", 0, 9, {"domain": "libkvikio"})]),
             "GPUDirect Storage",
