@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gpuscope.analysis import Options, run_all
+from gpuscope.analysis import Analyzer, Options, run_all
 from gpuscope.analyzers import (
     comm_after_compute,
     comm_skew,
@@ -36,6 +36,10 @@ GPU = (
 )
 
 
+def found_in(trace: Trace, analyzer: Analyzer) -> list[str]:
+    return [finding.id for finding in run_all(trace, [analyzer], Options()).findings]
+
+
 def only(program: Program, expected: str) -> Finding:
     found = findings(program, *GPU)
     assert [finding.id for finding in found] == [expected]
@@ -52,14 +56,15 @@ def test_a_healthy_pipeline() -> None:
 # null-stream-work
 
 
-def null_between(kind: str) -> Program:
+def null_between(kind: str, every: int = 1) -> Program:
     program = Program(stream_kind=kind)
     with program.range("loop"):
         for chunk in range(8):
             stream = 1 + chunk % 4
             program.copy("h2d", stream, MS)
             program.kernel(stream, MS)
-            program.kernel(0, MS // 50, name="touch")
+            if chunk % every == every - 1:
+                program.kernel(0, MS // 50, name="touch")
     program.wait()
     return program
 
@@ -69,6 +74,10 @@ def test_null_stream_work_orders_blocking_streams() -> None:
 
     assert finding.evidence["null_stream_operations"] == 8
     assert finding.saving_ns == pytest.approx(7 * MS, rel=0.05)
+
+
+def test_null_stream_work_once_in_a_while() -> None:
+    assert findings(null_between("blocking", every=8), *GPU) == []
 
 
 def test_null_stream_work_beside_non_blocking_streams() -> None:
@@ -170,6 +179,34 @@ def test_messages_that_wait_for_a_late_rank_are_not_behind_compute(
     assert all(finding.evidence["waiting_left_out"] for finding in found)
 
 
+def test_messages_mostly_under_compute() -> None:
+    program = Program()
+    with program.range("step"):
+        for step in range(6):
+            program.kernel(1, 2 * MS)
+            program.record(f"bucket {step}", 1)
+            program.kernel(1, MS * 7 // 10)
+            program.wait_event(2, f"bucket {step}")
+            program.comm(2, MS)
+            program.record(f"reduced {step}", 2)
+            program.wait_event(1, f"reduced {step}")
+
+    assert findings(program, comm_after_compute.ANALYZER) == []
+
+
+def test_messages_behind_copies_are_not_behind_compute() -> None:
+    program = Program()
+    with program.range("step"):
+        for _ in range(6):
+            program.copy("h2d", 2, MS)
+            program.comm(2, MS)
+            program.free[1] = program.free[2]
+            program.kernel(1, MS)
+            program.free[2] = program.free[1]
+
+    assert findings(program, comm_after_compute.ANALYZER) == []
+
+
 def test_messages_under_compute() -> None:
     assert findings(training(overlap=True), comm_after_compute.ANALYZER) == []
 
@@ -208,16 +245,21 @@ def test_messages_that_hardly_wait_or_cannot_be_matched() -> None:
 # gpu-full
 
 
-def crowded(blocks: int, waits: bool) -> Program:
+def crowded(blocks: int, waits: bool, steps: int = 6) -> Program:
     program = Program()
     with program.range("step"):
-        for _ in range(6):
+        for _ in range(steps):
             program.kernel(1, 2 * MS, blocks=blocks)
             if waits:
                 program.free[2] = program.free[1]  # what the model does not know: no room
             program.comm(2, MS)
             program.host(3 * MS)
     return program
+
+
+def test_one_message_that_finds_no_room_is_no_pattern() -> None:
+    assert findings(crowded(blocks=10_000, waits=True, steps=1), gpu_full.ANALYZER) == []
+    assert len(findings(crowded(blocks=10_000, waits=True, steps=2), gpu_full.ANALYZER)) == 1
 
 
 def test_messages_that_find_no_room() -> None:
@@ -416,6 +458,15 @@ def test_work_too_uneven_to_gain_from_overlap() -> None:
     assert limits_of(program) == ["imbalance"]
 
 
+def test_work_that_is_no_transfer_tells_no_imbalance() -> None:
+    rows = [(0, 97 * MS, "s1")]
+    with_copies = make_trace(kernels=rows, h2d=[(97 * MS, 100 * MS, "s1")])
+    with_sets = make_trace(kernels=rows, memset=[(97 * MS, 100 * MS, "s1")])
+
+    assert found_in(with_copies, limits.ANALYZER) == ["imbalance"]
+    assert found_in(with_sets, limits.ANALYZER) == []
+
+
 def test_even_work_in_one_stream_is_no_imbalance() -> None:
     program = Program()
     for _ in range(4):
@@ -456,11 +507,12 @@ def test_one_lost_record_of_many() -> None:
 def test_a_coarse_clock(step_ns: int, found: list[str]) -> None:
     trace = make_trace(kernels=[(step_ns * 2 * i, step_ns * (2 * i + 1), "s1") for i in range(20)])
 
-    assert [f.id for f in run_all(trace, [trust.ANALYZER], Options()).findings] == found
+    assert found_in(trace, trust.ANALYZER) == found
 
 
-def two_processes(hardware: str) -> Trace:
-    trace = make_trace(kernels=[(0, 100, "s1"), (50, 150, "s1", {"device": 1})], devices=2)
+def two_processes(hardware: str, second_ns: int = 50) -> Trace:
+    second_kernel = (second_ns, second_ns + 100, "s1", {"device": 1})
+    trace = make_trace(kernels=[(0, 100, "s1"), second_kernel], devices=2)
     first, second = trace.devices
     operations = trace.operations
     assert operations is not None
@@ -479,6 +531,10 @@ def test_two_processes_on_one_gpu() -> None:
 
     assert finding.id == "time-sliced"
     assert finding.evidence == {"window_ns": [50, 100], "processes": [1, 2]}
+
+
+def test_two_processes_one_after_the_other() -> None:
+    assert found_in(two_processes("gpu 0", second_ns=100), trust.ANALYZER) == []
 
 
 def test_two_processes_on_two_gpus() -> None:

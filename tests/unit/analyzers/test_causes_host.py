@@ -161,19 +161,32 @@ def test_a_read_that_keeps_the_next_batch_from_being_hidden() -> None:
     assert finding.claim.endswith(f"lies bare for another {format_ns(bare_ns)}")
 
 
-def test_waiting_for_a_read_is_no_other_cause_as_well() -> None:
+@pytest.mark.parametrize("name", ["cudaMemcpyAsync", "cudaMemcpy"])
+def test_waiting_for_a_read_is_no_other_cause_as_well(name: str) -> None:
     program = Program()
     with program.range("train"):
         for step in range(20):
             program.kernel(1, MS)
-            program.copy("d2h", 1, 1_000, size=4)
-            program.wait(1)
+            program.copy("d2h", 1, 1_000, size=4, name=name, blocking=name == "cudaMemcpy")
+            if name == "cudaMemcpyAsync":
+                program.wait(1)
             program.copy("h2d", 2, MS // 2)
             program.record(f"batch {step}", 2)
             program.wait_event(1, f"batch {step}")
     program.wait()
 
     assert [finding.id for finding in findings(program, *HOST)] == ["host-read"]
+
+
+def test_a_read_holds_up_its_own_thread_alone() -> None:
+    program = Program()
+    for _ in range(20):
+        program.kernel(1, MS)
+        program.copy("d2h", 1, 1_000, size=4, blocking=True)
+        program.thread = 1 - program.thread  # the next work is another thread's
+
+    ids = [finding.id for finding in findings(program, host_read.ANALYZER)]
+    assert ids == []
 
 
 def test_a_message_that_is_copied_out_and_sent_is_no_read() -> None:

@@ -266,6 +266,19 @@ def test_allocations_that_do_not_drain_the_gpu(name: str) -> None:
     assert findings(program, *PIPELINE) == []
 
 
+def test_allocations_beside_work_that_goes_on_drain_nothing() -> None:
+    program = Program()
+    with program.range("loop"):
+        for _ in range(8):
+            program.kernel(1, 10 * MS)
+            program.host(MS)
+            program.call("cudaMalloc_v3020", 4 * MS)
+            program.copy("h2d", 2, 4 * MS)  # ready before, and launched behind the call
+            program.wait()
+
+    assert findings(program, allocation_sync.ANALYZER) == []
+
+
 def test_allocations_that_take_their_time_themselves() -> None:
     program = Program()
     chunk_by_chunk(program, lambda stream: program.call("cuModuleLoadData", 10 * MS))
@@ -280,6 +293,32 @@ def test_allocations_before_the_work() -> None:
     pipeline(program)
 
     assert findings(program, *PIPELINE) == []
+
+
+# same-stream, again
+
+
+def test_three_copies_and_then_three_kernels_are_no_pipeline() -> None:
+    program = Program()
+    with program.range("once"):
+        for _ in range(3):
+            program.copy("h2d", 1, MS)
+        for _ in range(3):
+            program.kernel(1, MS)
+
+    assert findings(program, same_stream.ANALYZER) == []
+
+
+def test_work_that_is_launched_late_does_not_wait_for_its_stream() -> None:
+    program = Program()
+    with program.range("loop"):
+        for _ in range(8):
+            program.copy("h2d", 1, MS)
+            program.host(MS + MS // 10)
+            program.kernel(1, MS)
+            program.host(MS + MS // 10)
+
+    assert findings(program, same_stream.ANALYZER) == []
 
 
 # Where a finding belongs

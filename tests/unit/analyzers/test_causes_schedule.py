@@ -138,12 +138,12 @@ def test_what_is_held_saves_nothing_where_one_stream_takes_the_time() -> None:
 # timing-events
 
 
-def events(gap_ns: int) -> Trace:
+def events(gap_ns: int, kernel_ns: int = 100_000) -> Trace:
     """Six kernels of a stream, an event between the first three pairs, `gap_ns` behind each."""
     program = Program()
     with program.range("loop"):
         for step in range(8):
-            program.kernel(1, 100_000)
+            program.kernel(1, kernel_ns)
             if step % 2:
                 program.record(f"step {step}", 1)
                 program.free[1] += gap_ns
@@ -160,9 +160,9 @@ def test_events_that_delay_what_follows() -> None:
     assert finding.removable == "yes"
 
 
-@pytest.mark.parametrize("gap_ns", [0, 900])
-def test_events_that_delay_nothing(gap_ns: int) -> None:
-    assert of(events(gap_ns)) == []
+@pytest.mark.parametrize(("gap_ns", "kernel_ns"), [(0, 100_000), (900, 100_000), (900, 10_000)])
+def test_events_that_delay_nothing(gap_ns: int, kernel_ns: int) -> None:
+    assert of(events(gap_ns, kernel_ns)) == []
 
 
 def test_copies_behind_an_event_begin_late_anyway() -> None:
@@ -215,6 +215,14 @@ def test_code_compiled_in_the_loop() -> None:
 )
 def test_a_busy_host_or_a_short_load_is_no_compilation(call: str, ns: int) -> None:
     assert findings(compiling(call, ns), *SCHEDULE) == []
+
+
+def test_code_loaded_in_passing_is_no_compilation() -> None:
+    program = compiling("cuModuleLoadData", 2 * MS)
+    with program.range("loop"):
+        program.kernel(1, 800 * MS)
+
+    assert findings(program, jit_autotune.ANALYZER) == []
 
 
 def verdicts(compiled: int, instances: int, call: str = "cuModuleLoadData") -> tuple[str, str]:

@@ -71,10 +71,10 @@ def test_other_rules_are_silent_about_idle_time_under_bursts() -> None:
 # confidential-computing
 
 
-def synchronous(blocking: int, copies: int = 10) -> list[Finding]:
+def synchronous(blocking: int, copies: int = 10, size: int = 1 << 25) -> list[Finding]:
     program = Program()
     for number in range(copies):
-        program.copy("h2d", 1, MS, blocking=number < blocking)
+        program.copy("h2d", 1, MS, blocking=number < blocking, size=size)
     return findings(program, driver_model.ANALYZER)
 
 
@@ -91,6 +91,10 @@ def test_asynchronous_copies_that_do_not_all_block() -> None:
 
 def test_too_few_copies_to_tell() -> None:
     assert synchronous(blocking=7, copies=7) == []
+
+
+def test_copies_so_small_that_any_may_block() -> None:
+    assert synchronous(blocking=10, size=64 << 10) == []
 
 
 def test_copies_of_pageable_memory_block_everywhere() -> None:
