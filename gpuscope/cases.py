@@ -433,15 +433,16 @@ class Case:
         key = (kinds, thread)
         if key not in self._intervals:
             mine = np.flatnonzero(self.api.thread == thread)
-            start, end, kind = self.api.start_ns[mine], self.api.end_ns[mine], self.call_kind[mine]
-            poll = kind == self.kind_code("poll")
-            goes_on = np.zeros(len(mine), np.bool_)
-            goes_on[1:] = poll[1:] & poll[:-1] & (start[1:] - end[:-1] <= MAX_POLL_GAP_NS)
+            kind = self.call_kind.take(mine)
+            wanted = np.flatnonzero(np.isin(kind, [self.kind_code(name) for name in kinds]))
+            rows, poll = mine.take(wanted), kind.take(wanted) == self.kind_code("poll")
+            start, end = self.api.start_ns.take(rows), self.api.end_ns.take(rows)
+            goes_on = np.zeros(len(rows), np.bool_)
+            goes_on[1:] = poll[1:] & poll[:-1] & (np.diff(wanted) == 1)
+            goes_on[1:] &= start[1:] - end[:-1] <= MAX_POLL_GAP_NS
             first = np.flatnonzero(~goes_on)
-            last = np.append(first[1:], len(mine)) - 1
-            wanted = np.isin(kind[first], [self.kind_code(name) for name in kinds])
-            first, last = first[wanted], last[wanted]
-            self._intervals[key] = Calls(mine[first], start[first], end[last])
+            last = np.append(first[1:], len(rows)) - 1
+            self._intervals[key] = Calls(rows[first], start[first], end[last[: len(first)]])
         return self._intervals[key]
 
     def kind_code(self, kind: str) -> int:
@@ -905,7 +906,9 @@ class Case:
         """Return the times a thread was in CUDA or MPI calls, merged."""
         if thread not in self._outside:
             mine = self.api.thread == thread
-            start, end = self.api.start_ns[mine], self.api.end_ns[mine]
+            start, end = self.api.start_ns, self.api.end_ns
+            if not mine.all():
+                start, end = start[mine], end[mine]
             mpi = self.trace.mpi
             if mpi is not None:
                 mine = mpi.thread == thread

@@ -40,7 +40,8 @@ def union(start: Int64, end: Int64) -> Disjoint:
     [[0, 10], [8, 12]]
     """
     some = end > start
-    start, end = start[some], end[some]
+    if not some.all():
+        start, end = start[some], end[some]
     if len(start) > 1 and (start[1:] < start[:-1]).any():
         order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]

@@ -30,6 +30,7 @@ from gpuscope.model.tables import (
     Operations,
     Ranges,
     SyncRecords,
+    Table,
 )
 from gpuscope.model.trace import Category, Device, Process, SmLimits, Stream, Thread, Trace
 from gpuscope.progress import Progress, silent
@@ -44,6 +45,7 @@ _Value = npt.NDArray[Any] | int
 """A column: an array, or the one value of all rows."""
 _Arrays = dict[str, npt.NDArray[Any]]
 _Part = dict[str, _Value]
+_AnyTable = TypeVar("_AnyTable", bound=Table)
 _Timed = TypeVar("_Timed", Operations, ApiCalls, Ranges, MpiCalls, SyncRecords)
 
 _PROCESS_SHIFT = 24
@@ -344,14 +346,14 @@ class _Assembly:
             threads=threads,
             devices=self._devices(),
             streams=self._streams(),
-            operations=operations,
-            api=api,
-            ranges=ranges,
+            operations=_compact(operations),
+            api=_compact(api),
+            ranges=_compact(ranges),
             categories=() if ranges is None else self._categories(),
-            mpi=mpi,
-            syncs=syncs,
-            event_records=event_records,
-            kernel_configs=configs,
+            mpi=_compact(mpi),
+            syncs=_compact(syncs),
+            event_records=_compact(event_records),
+            kernel_configs=_compact(configs),
             stacks=stacks,
             strings=tuple(self.strings.texts),
             damaged=dict(self.database.damaged),
@@ -1179,6 +1181,18 @@ def _one_value(values: Sequence[_Value]) -> int | None:
             value = int(first)
         found.add(value)
     return found.pop() if len(found) == 1 else None
+
+
+def _compact(table: _AnyTable | None) -> _AnyTable | None:
+    """Keep one value of each column that has only one; such a column must not be written to."""
+    if table is None:
+        return None
+    columns = table.columns()
+    for name, column in columns.items():
+        only = _one_value([column])
+        if only is not None:
+            columns[name] = np.broadcast_to(np.array(only, column.dtype), len(column))
+    return type(table)(**columns)
 
 
 def _order(start: Int64, end: Int64) -> Int64:
