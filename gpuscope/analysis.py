@@ -22,6 +22,9 @@ from gpuscope.progress import Progress, silent
 LARGE_OPERATIONS = 200_000
 """From this many operations on, the lanes of analyzers run at the same time."""
 
+_LONGEST_FIRST = ("causes", "figures", "devices", "schedule")
+"""The order in which lanes begin, so that the processors are done at about the same time."""
+
 RatioLimits = Mapping[tuple[str, str, str], float | None]
 """(range, a, b), a < b, to the largest overlap ratio the schedule allows; None: not judged."""
 
@@ -147,7 +150,7 @@ def run_all(
 
     Findings are ordered by what they would save, the unknown last.
     """
-    lanes: dict[str, list[int]] = {}
+    lanes: dict[str, list[int]] = {lane: [] for lane in _LONGEST_FIRST}
     for number, analyzer in enumerate(analyzers):
         lanes.setdefault(analyzer.lane, []).append(number)
     finished: list[int] = []
