@@ -178,8 +178,6 @@ class _Norm:
         self._pending: tuple[int, bool] | None = None
         """Elements that the last pass summed, and whether the sums are on the host."""
         self.nccl = ranks.nccl() if with_nccl else None
-        self._range = ranks.session.ranges.prepare
-        self._ranges: dict[tuple[str, int], Any] = {}
 
     # ── the data ────────────────────────────────────────────────────────────────────────────────
 
@@ -290,10 +288,7 @@ class _Norm:
             )
 
     def _named(self, name: str, count: int) -> Any:
-        key = (name, count)
-        if key not in self._ranges:
-            self._ranges[key] = self._range(name, count * ELEMENT_BYTES)
-        return self._ranges[key]
+        return self.ranks.session.ranges.prepare(name, count * ELEMENT_BYTES)
 
     # ── the passes ──────────────────────────────────────────────────────────────────────────────
 

@@ -196,13 +196,19 @@ class Ranges:
             raise MissingError(f"nvtx cannot be imported ({error}): {INSTALL_HINT}.") from error
         self._annotate = nvtx.annotate
         self._category = benchmark
+        self._made: dict[tuple[str, int | None], AbstractContextManager[Any]] = {}
 
     def prepare(self, name: str, payload: int | None = None) -> AbstractContextManager[Any]:
-        """Build a range beforehand, so that opening it costs little; ``with`` opens it."""
-        made: AbstractContextManager[Any] = self._annotate(
-            message=name, domain=NVTX_DOMAIN, category=self._category, payload=payload
-        )
-        return made
+        """Return a range, built when first asked for, so that opening it costs little.
+
+        ``with`` opens it.
+        """
+        key = (name, payload)
+        if key not in self._made:
+            self._made[key] = self._annotate(
+                message=name, domain=NVTX_DOMAIN, category=self._category, payload=payload
+            )
+        return self._made[key]
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,27 +91,40 @@ def test_the_longest_message_stands_beside_its_limits() -> None:
     ]
 
 
+def test_messages_hide_all_but_one_chunk_or_as_much_as_they_last() -> None:
+    assert benchmark.hidden_limit(80, 400, 8) == 7 / 8
+    assert benchmark.hidden_limit(80, 40, 4) == 3 / 8
+
+
 def test_what_the_trace_must_show() -> None:
     staged = [Expected("staged 4M", copy, "mpi", "serialized", 1.0) for copy in ("d2h", "h2d")]
     name = "staged-pipelined 4M"
-    long_ns, short_ns = 8 * 60_000, 8 * 60_000 - 1
+    least_ns = 8 * benchmark._JUDGED_COPY_NS
+    long, short = (least_ns, 2 * least_ns), (least_ns - 1, least_ns)
+    host_ns = 2.0 * least_ns
     hidden = [Expected(name, copy, "mpi", "overlapped", 7 / 8) for copy in ("d2h", "h2d")]
-    assert benchmark._expected(replace(OPTIONS, path="staged"), None, long_ns) == staged
-    assert benchmark._expected(OPTIONS, None, long_ns) == staged + hidden
-    # A copy that is over when MPI_Send begins tells nothing.
-    assert benchmark._expected(OPTIONS, None, short_ns) == [
+    on_host = replace(OPTIONS, path="staged")
+    assert benchmark._expected(on_host, None, long, host_ns) == staged
+    assert benchmark._expected(OPTIONS, None, long, host_ns) == staged + hidden
+    # Of the copies in, messages half as long hide half.
+    assert benchmark._expected(OPTIONS, None, long, least_ns) == [
+        *staged, hidden[0], replace(hidden[1], ratio_limit=7 / 16),
+    ]  # fmt: skip
+    # A copy that is over when the host is in MPI tells nothing.
+    assert benchmark._expected(OPTIONS, None, short, host_ns) == [
         *staged, Expected(name, "d2h", "mpi", "not judged", None), hidden[1],
     ]  # fmt: skip
-    for d2h_ns in (long_ns, short_ns):
-        assert benchmark._expected(OPTIONS, "staged", d2h_ns) == staged + [
+    for copies_ns in (long, short):
+        assert benchmark._expected(OPTIONS, "staged", copies_ns, host_ns) == staged + [
             Expected(name, copy, "mpi", "serialized", 1.0) for copy in ("d2h", "h2d")
         ]
     # A device buffer does not go through the host.
-    assert benchmark._expected(replace(OPTIONS, path="device"), None, long_ns)[-2:] == [
+    with_device = replace(OPTIONS, path="device")
+    assert benchmark._expected(with_device, None, long, host_ns)[-2:] == [
         ExpectedPeak("device 4M", copy, 0, 0) for copy in ("d2h", "h2d")
     ]
 
 
 def test_ranks_that_share_a_gpu_are_not_judged() -> None:
-    rows = benchmark._expected(replace(OPTIONS, path="device"), None, 0)
+    rows = benchmark._expected(replace(OPTIONS, path="device"), None, (1, 1), 1.0)
     assert {benchmark.unjudged(row).verdict for row in rows} == {"not judged"}
