@@ -16,7 +16,7 @@ from gpuscope.intervals import Cover, Int64, number_rows, sum_by, union
 from gpuscope.model.classes import CODE, ENGINE_CODES
 from gpuscope.model.exchange import UNKNOWN, Exchange
 from gpuscope.model.result import Communication, Message, Messages, MpiCallFigures, Result
-from gpuscope.model.tables import Int32, MpiCalls, Operations
+from gpuscope.model.tables import STAGED, Int32, MpiCalls, Operations
 from gpuscope.model.trace import Trace
 
 WORST = 10
@@ -129,18 +129,38 @@ class _Table:
         transfer = np.where(self._copies, self._work, exchange.transfer_ns[rows])
         self._known = transfer >= 0
         self._transfer = np.where(self._known, transfer, 0)
-        self._size = np.where(self._copies, ops.size_bytes[rows], exchange.size_bytes[rows])
+        self._out = (ops.flags[rows] & STAGED != 0) & (ops.size_bytes[rows] == 0)
+        self._size = np.where(self._copies, self._copied(), exchange.size_bytes[rows])
         begins = np.maximum(start, end - self._transfer)
         hidden, moving = cover.within(start, end), cover.within(begins, end)
         self._exposed = self._work - hidden
         self._moving_exposed = end - begins - moving
+
+    def _copied(self) -> Int64:
+        """Return the bytes of copies; of one that the driver stages, either leg has all of them.
+
+        The table of operations has them on the leg that arrives, so that sums count them once.
+        """
+        ops, rows = self._ops, self._rows
+        size = np.where(self._out, -1, ops.size_bytes[rows])
+        legs = np.flatnonzero((ops.flags & STAGED != 0) & (ops.launch >= 0))
+        calls, of_leg = np.unique(ops.launch[legs], return_inverse=True)
+        total = sum_by(ops.size_bytes[legs], of_leg, len(calls))
+        out = np.flatnonzero(self._out & np.isin(ops.launch[rows], calls))
+        size[out] = total[np.searchsorted(calls, ops.launch[rows[out]])]
+        return size
 
     def kinds(self) -> tuple[Messages, ...]:
         """Return the sums over messages of equal communicator, kernel, operation, bytes, peer."""
         rows, exchange = self._rows, self._exchange
         communicators, of_row = np.unique(exchange.communicator[rows], return_inverse=True)
         named = (self._ops.name, exchange.calls, exchange.peer, *self._ends())
-        columns = [of_row, self._size, *(column[rows].astype(np.int64) for column in named)]
+        columns = [
+            of_row,
+            self._size,
+            *(column[rows].astype(np.int64) for column in named),
+            self._out.astype(np.int64),
+        ]
         kind, first = number_rows(columns)
         count = len(first)
         amounts = (
@@ -226,6 +246,9 @@ class _Table:
     def _operation(self, at: int, call: int) -> str | None:
         if self._copies[at]:
             source, target = (int(end[self._rows[at]]) for end in self._ends())
+            if self._ops.flags[self._rows[at]] & STAGED:
+                half = "to" if self._out[at] else "from"
+                return f"copy GPU {source} > GPU {target}, {half} the host"
             return f"copy GPU {source} > GPU {target}"
         return self._exchange.call_texts[call] if call >= 0 else None
 

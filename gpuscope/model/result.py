@@ -426,6 +426,7 @@ class Messages:
     operation: str | None
     """What NCCL was asked for, such as ``ncclAllReduce``, or ``copy GPU 0 > GPU 1``.
 
+    The halves of a copy that the driver stages end in ``, to the host`` and ``, from the host``.
     None where NCCL's ranges are missing.
     """
     size_bytes: int | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from gpuscope.communication import exchanges
 from gpuscope.model.exchange import Clock
 from gpuscope.model.result import Communication
 from gpuscope.model.trace import Process, Trace
+from tests.make_export import Export
 from tests.make_trace import make_trace
 
 
@@ -359,6 +361,24 @@ def test_copies_between_gpus_are_messages() -> None:
         ("copy GPU 1 > GPU 0", 64): (1, 10, 0, 10, 0),
     }
     assert [message.late for message in entry.worst] == [None, None, None]
+
+
+def test_either_half_of_a_copy_that_the_driver_stages_has_all_of_its_bytes(tmp_path: Path) -> None:
+    entries = communication(api.open_trace(samples.path("p2p_driver_run")))
+    found = [{(m.operation, m.size_bytes): m.count for m in entry.messages} for entry in entries]
+    one_way, back = "copy GPU 0 > GPU 1", "copy GPU 1 > GPU 0"
+    to, of = ", to the host", ", from the host"
+    assert found == [
+        {(one_way + to, 64): 150, (back + of, 64): 150},
+        {(back + to, 64): 150, (one_way + of, 64): 150},
+    ]
+    with Export(tmp_path / "calls_missing.sqlite") as export:
+        legs = {"srcKind": 2, "dstKind": 2, "bytes": 4096, "srcDeviceId": 0, "dstDeviceId": 1}
+        export.operation("MEMCPY", 0, 10, copyKind=2, **legs)
+        export.operation("MEMCPY", 5, 15, copyKind=1, deviceId=1, **legs)
+    there, here = communication(api.open_trace(tmp_path / "calls_missing.sqlite"))
+    assert [(m.operation, m.size_bytes) for m in there.messages] == [(one_way + to, None)]
+    assert [(m.operation, m.size_bytes) for m in here.messages] == [(one_way + of, 4096)]
 
 
 def test_copies_beside_matched_kernels_wait_for_nobody() -> None:

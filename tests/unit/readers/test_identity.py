@@ -258,6 +258,21 @@ def mpi_calls(trace: Trace) -> list[tuple[str, int, int]]:
     ]
 
 
+def test_a_sendrecv_counts_what_it_receives(path: Path) -> None:
+    with Export(path) as export:
+        # As nsys writes two of unequal messages, and one that sends as much as it gets.
+        export.mpi("P2P", "MPI_Sendrecv", 10, 10, remoteRank=1, size=8000)
+        export.mpi("P2P", "MPI_Sendrecv", 10, 30, remoteRank=2, size=9600)
+        export.mpi("P2P", "MPI_Sendrecv", 40, 60, remoteRank=2, size=500)
+        export.mpi("P2P", "MPI_Sendrecv", 40, 40, remoteRank=1, size=8000)
+        export.mpi("P2P", "MPI_Sendrecv", 70, 80, remoteRank=1, size=8000)
+    trace = open_trace(path)
+    assert mpi_calls(trace) == [("MPI_Sendrecv", *span) for span in ((10, 30), (40, 60), (70, 80))]
+    assert trace.mpi is not None
+    assert trace.mpi.size_bytes.tolist() == [9600, 500, 8000]
+    assert trace.mpi.peer.tolist() == [2, 2, 1]
+
+
 def test_mpi_calls_of_every_table_are_one_list(path: Path) -> None:
     with Export(path) as export:
         export.mpi("COLLECTIVES", "MPI_Allreduce", 50, 60, rootRank=3, size=8)
