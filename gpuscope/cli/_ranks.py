@@ -262,23 +262,32 @@ class _Session:
         return 0
 
     def _do(self, *, traced: bool, plan: Path | None = None) -> Sequence[Word]:
-        """Have all ranks do one task, and return how each ended."""
+        """Have all ranks do one task, and return how each ended.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            The user stopped them, and nothing was recorded.
+        """
         from gpuscope.recording import ranks
 
         task = self._task(traced, plan)
         self.tasks += 1
         if self.me is not None:
             self.words = ranks.lead(self.me, task, self.folder.path, self.display)
-            return self.words
-        assert self.launcher is not None
-        self.words = ranks.launch(
-            self.launcher,
-            task,
-            self.folder.path,
-            self.display,
-            hosts=self.args.hosts,
-            extra=self.job.launcher_args,
-        )
+        else:
+            assert self.launcher is not None
+            self.words = ranks.launch(
+                self.launcher,
+                task,
+                self.folder.path,
+                self.display,
+                hosts=self.args.hosts,
+                extra=self.job.launcher_args,
+            )
+        stopped = any(word.stopped for word in self.words)
+        if stopped and not traced and not any(word.failed for word in self.words):
+            raise KeyboardInterrupt
         return self.words
 
     def _task(self, traced: bool, plan: Path | None) -> Task:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -136,10 +139,16 @@ def benchmark(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     )
 
     def start(
-        *options: str, error: str = "", code: int = 0, slowdown: float = 1.0, valid: bool = True
+        *options: str,
+        error: str = "",
+        code: int = 0,
+        slowdown: float = 1.0,
+        valid: bool = True,
+        first: str = "",
     ) -> int:
         text = json.dumps(result() | {"valid": valid, "notes": ["rank 1: the SM clock drifted"]})
-        script.write_text(BENCHMARK.format(result=text, error=error, code=code, slowdown=slowdown))
+        rest = BENCHMARK.format(result=text, error=error, code=code, slowdown=slowdown)
+        script.write_text(f"{first}\n{rest}")
         srun = str(in_folder / "bin" / "srun")
         return main(["run", "--launcher", srun, "--out", "r", "streams", *options])
 
@@ -221,6 +230,23 @@ def test_wrong_data_on_a_rank_is_an_error_unless_the_twin_is_to_show_it(
     assert json.loads((in_folder / "r" / "run.json").read_text())["caught"] == said
     assert benchmark(*twin) == 4
     assert "let corrupt-element pass" in capfd.readouterr().err
+
+
+def test_a_timing_run_that_the_user_stops_is_no_twin_that_passed(
+    in_folder: Path, benchmark: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    hang = "import os, time; open(f'{os.getppid()}.hangs', 'w').close(); time.sleep(100)"
+
+    def stop() -> None:
+        while len(list(in_folder.glob("*.hangs"))) < 2:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    user = threading.Thread(target=stop)
+    user.start()
+    assert benchmark("--untraced", "--ranks=2", "--twin=corrupt-element", first=hang) == 130
+    user.join()
+    assert "let corrupt-element pass" not in capfd.readouterr().err
 
 
 def test_a_sweep_over_the_number_of_ranks(
