@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
@@ -36,12 +35,11 @@ from gpuscope.benchmarks._harness import (
     positive_float,
     positive_int,
     raise_if_wrong,
+    use_connections,
 )
 from gpuscope.errors import UsageError
 from gpuscope.units import NS_PER_MS, format_ns
 
-MAX_CONNECTIONS = 32
-"""The largest number that CUDA_DEVICE_MAX_CONNECTIONS may have."""
 RESIDENT_GRIDS = 128
 """Kernels that can run at once from compute capability 7.5 on (CUDA programming guide)."""
 PEAK_SHARE = 0.9
@@ -183,16 +181,13 @@ def _run(arguments: argparse.Namespace) -> Result:
         chosen["connections"] = 1
     options = _Options(**chosen)
     _refuse(options)
-    # Read when the context is made: before the session, that is, and in this process only.
-    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(options.connections)
+    use_connections(options.connections)
     with open_session(BENCHMARK.name) as session:
         return _measure(session, options, twin, arguments.reps)
 
 
 def _refuse(options: _Options) -> None:
     """Raise UsageError for what cannot be run."""
-    if options.connections > MAX_CONNECTIONS:
-        raise UsageError(f"--connections may be {MAX_CONNECTIONS} at most.")
     if options.streams * options.kernels > MAX_PENDING:
         raise UsageError(
             f"{options.streams} streams of {options.kernels} kernels are more than the "

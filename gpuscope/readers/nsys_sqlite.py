@@ -774,9 +774,9 @@ class _Assembly:
         ended = raw["end"] >= 0
         self.database.count_damage("MPI calls", "never ended", int((~ended).sum()))
         raw = {name: column[ended] for name, column in raw.items()}
-        # A Waitall is recorded once a request. A Sendrecv of equal messages with one partner has one
-        # row, with the bytes of one; any other has two, of what it sends (of no length) and of what
-        # it receives. Of the rows of one call keep the longest: so all count what they receive.
+        # A Waitall is recorded once a request. A Sendrecv of equal messages with one partner is one
+        # row, with the bytes of one; any other two, of what it sends (of no length) and of what it
+        # receives. Of the rows of one call keep the longest: so all count what they receive.
         keys = np.stack([raw["start"], raw["globalTid"], raw["textId"]])
         order = np.argsort(-raw["end"], kind="stable")
         _, longest = np.unique(keys[:, order], axis=1, return_index=True)

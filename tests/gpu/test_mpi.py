@@ -15,7 +15,17 @@ pytestmark = [pytest.mark.multigpu, pytest.mark.mpi]
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gpuscope", "run", "--out", str(folder), "--reps", "3", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "gpuscope",
+        "run",
+        "--out",
+        str(folder),
+        "--reps",
+        "10",
+        *words,
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 

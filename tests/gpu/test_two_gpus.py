@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,3 +79,33 @@ def test_one_changed_element_is_caught(run_benchmark: Run, words: tuple[str, ...
     assert done.returncode == 1
     assert f"gpuscope: {WRONG_DATA}: 1 of " in done.stderr
     assert done.stdout == ""
+
+
+def test_fresh_processes_agree_on_a_hop(tmp_path: Path) -> None:
+    words = ("p2p-latency", "--size", "64", "--reps", "50", "--repeat", "3")
+    command = [sys.executable, "-m", "gpuscope", "run", "--out", str(tmp_path / "run"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.nsys
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("p2p-latency",),
+        ("p2p-latency", "--twin", "unchained"),
+        ("p2p-latency", "--path", "driver", "--twin", "unchained"),
+        ("p2p-latency", "--path", "staged"),
+        ("p2p-latency", "--path", "sm"),
+        ("p2p-bandwidth", "--with-compute"),
+        ("p2p-bandwidth", "--with-compute", "--twin", "one-stream"),
+        ("p2p-bandwidth", "--path", "staged"),
+    ],
+    ids=" ".join,
+)
+def test_the_traces_show_what_they_must(words: tuple[str, ...], tmp_path: Path) -> None:
+    small = {"p2p-bandwidth": ["--size", "64M"], "p2p-latency": []}[words[0]]
+    reps = ["--nsys", "--reps", "5", "--out", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "gpuscope", "run", *reps, *words, *small]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr

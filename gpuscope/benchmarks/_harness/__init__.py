@@ -26,6 +26,7 @@ from gpuscope.benchmarks._harness.data import (
     raise_if_wrong,
 )
 from gpuscope.benchmarks._harness.gpu import (
+    MAX_CONNECTIONS,
     MAX_PENDING,
     Measured,
     Pass,
@@ -34,6 +35,7 @@ from gpuscope.benchmarks._harness.gpu import (
     host_array,
     open_session,
     say,
+    use_connections,
 )
 from gpuscope.benchmarks._harness.links import Link, link_between
 from gpuscope.benchmarks._harness.memory import CACHE_FACTOR, copy_rate_bytes_per_s
@@ -88,6 +90,7 @@ from gpuscope.benchmarks._harness.symmetric import Heap, open_heap
 __all__ = [
     "CACHE_FACTOR",
     "CORRUPT",
+    "MAX_CONNECTIONS",
     "MAX_PENDING",
     "MIB",
     "NOT_JUDGED",
@@ -159,5 +162,6 @@ __all__ = [
     "report_pipeline",
     "say",
     "size_argument",
+    "use_connections",
     "write_result",
 ]

@@ -40,6 +40,8 @@ NVTX_DOMAIN = "gpuscope"
 GATE_LIMIT_NS = 10 * NS_PER_S
 MAX_PENDING = 1000
 """Operations that may be issued behind a closed gate: with more, a launch waits for the gate."""
+MAX_CONNECTIONS = 32
+"""The largest number that CUDA_DEVICE_MAX_CONNECTIONS may have."""
 INSTALL_HINT = "`pip install 'gpuscope[cuda13]'` (or cuda12) brings it"
 
 _GATE_SOURCE = r"""
@@ -580,6 +582,19 @@ def open_session(benchmark: str, device: int = 0, team: Team | None = None) -> I
     except failures as error:
         first_line = str(error).strip().splitlines()[0]
         raise ProgramError(f"CUDA failed: {first_line}.") from error
+
+
+def use_connections(number: int) -> None:
+    """Set how many hardware queues CUDA makes for streams; call it before there is a context.
+
+    Raises
+    ------
+    UsageError
+        CUDA takes no such number.
+    """
+    if number > MAX_CONNECTIONS:
+        raise UsageError(f"--connections may be {MAX_CONNECTIONS} at most.")
+    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(number)
 
 
 def refuse_blocking_launches(environment: Mapping[str, str]) -> None:

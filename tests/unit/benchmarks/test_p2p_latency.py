@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gpuscope.benchmarks import p2p_latency
-from gpuscope.benchmarks._harness import Expected, ExpectedPeak, ExpectedPingPong
+from gpuscope.benchmarks._harness import (
+    Expected,
+    ExpectedPeak,
+    ExpectedPingPong,
+    add_common_arguments,
+)
 from gpuscope.benchmarks._harness.links import Link
 from gpuscope.benchmarks._harness.stats import fit_messages
 from gpuscope.benchmarks.p2p_latency import BENCHMARK, SIZES_BYTES, _Hop, _Options
-from gpuscope.errors import UsageError
+from gpuscope.errors import ProgramError, UsageError
 
 NVLINK = Link("NVLink", 18, 450e9)
 
@@ -40,6 +46,26 @@ def test_a_chain_has_50_hops_and_one_of_flags_a_thousand() -> None:
     assert make_options().hop_count == 50
     assert make_options(path="sm").hop_count == 1000
     assert make_options(path="sm", hops=10).hop_count == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "connections"),
+    [([], "1"), (["--twin", "unchained"], "8"), (["--connections", "4"], "4")],
+)
+def test_streams_share_a_queue_unless_they_must_not(
+    arguments: list[str], connections: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "of the caller")
+
+    def open_pair(name: str, **_: Any) -> Any:
+        raise ProgramError(os.environ["CUDA_DEVICE_MAX_CONNECTIONS"])
+
+    monkeypatch.setattr(p2p_latency, "open_pair", open_pair)
+    parser = argparse.ArgumentParser()
+    BENCHMARK.add_arguments(parser)
+    add_common_arguments(parser, BENCHMARK)
+    with pytest.raises(ProgramError, match=f"^{connections}$"):
+        BENCHMARK.run(parser.parse_args(arguments))
 
 
 @pytest.mark.parametrize(
