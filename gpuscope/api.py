@@ -416,11 +416,13 @@ def parse_window(text: str, origin_ns: int) -> tuple[int, int]:
 
 def _time(text: str, origin_ns: int) -> int:
     if text.endswith("ns"):
-        return int(text.removesuffix("ns"))
-    seconds = float(text)
-    if not abs(seconds) < 1e9:
+        time_ns = int(text.removesuffix("ns"))
+    else:
+        seconds = float(text)
+        time_ns = origin_ns + round(seconds * NS_PER_S) if abs(seconds) < 1e9 else sys.maxsize
+    if not abs(time_ns) < sys.maxsize:
         raise ValueError
-    return origin_ns + round(seconds * NS_PER_S)
+    return time_ns
 
 
 def ratio_limits(result: Mapping[str, Any]) -> RatioLimits:

@@ -106,7 +106,8 @@ def run(args: argparse.Namespace) -> int:
     if args.top is not None and args.json:
         msg = "--top is for tables: the JSON always holds all scopes."
         raise UsageError(msg)
-    if args.show_classes and (args.path or args.range or args.domain or args.window):
+    narrowed = args.path or args.range or args.domain or args.category or args.window
+    if args.show_classes and narrowed:
         msg = "--show-classes lists the kernels of the whole trace: leave out what narrows it."
         raise UsageError(msg)
     if args.path and args.range:
