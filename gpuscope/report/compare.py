@@ -140,7 +140,7 @@ def describe(change: Change) -> str:
         return text
     text += f"  {_signed(change.kind, difference)}"
     if change.kind == "time" and before:
-        text += f" ({100 * difference / before:+.0f} %)"
+        text += f" ({_sign(difference)}{abs(100 * difference / before):.0f} %)"
     if change.outcome == UNCLEAR:
         few = min(change.samples_before, change.samples_after)
         return f"{text}  unclear: {counted(few, 'sample')}"
@@ -162,10 +162,13 @@ def _value(kind: str, value: float | None) -> str:
 
 
 def _signed(kind: str, value: float) -> str:
-    sign = "+" if value >= 0 else "−"
     if kind == "ratio":
-        return f"{sign}{abs(100 * value):.1f} points"
-    return sign + _value(kind, abs(value))
+        return f"{_sign(value)}{abs(100 * value):.1f} points"
+    return _sign(value) + _value(kind, abs(value))
+
+
+def _sign(value: float) -> str:
+    return "+" if value >= 0 else "−"
 
 
 def to_markdown(comparison: Comparison) -> str:

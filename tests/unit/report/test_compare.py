@@ -49,6 +49,10 @@ def text_of(given: Comparison) -> str:
         ),
         (OPEN, "10.0 ms → 15.0 ms  +5.00 ms (+50 %)  unclear: 1 sample"),
         (
+            Change("o", "time", 10_000_000, 5_000_000, 1, 1, None, None, None, "unclear"),
+            "10.0 ms → 5.00 ms  −5.00 ms (−50 %)  unclear: 1 sample",
+        ),
+        (
             Change("o", "ratio", 0.75, 0.5, 9, 9, -0.3, -0.2, None, "worse"),
             "75.0 % → 50.0 %  −25.0 points  [−30.0 … −20.0]  worse",
         ),
