@@ -95,11 +95,11 @@ def header(session: Session) -> Any:
         }
     )
     facts = [
-        plain(" + ".join(names), 80) or "GPU of unknown name",
+        plain(" + ".join(names), 80) or ("GPU of unknown name" if used else ""),
         f"{gpus} GPUs" if gpus > 1 else "",
         f"{processes} processes" if processes > 1 else "",
         f"{sum(analysis.trace.operations for analysis in session.analyses):,} operations",
-        format_ns(session.timeline.end_ns),
+        format_ns(session.timeline.end_ns) if used else "",
         plain(", ".join(recorders), 80),
     ]
     paths = [trace.path for trace in session.traces]
@@ -230,7 +230,11 @@ def _joint_card(session: Session, entries: Sequence[tuple[int, RangeResult]]) ->
     ranks, all_ranks = len({number for number, _ in entries}), len(session.traces)
     count = f"{ranks}" if ranks == all_ranks else f"{ranks} of {all_ranks}"
     number, worst = _jointly(session, entries)
-    where = f"{count} ranks jointly · worst: {session.timeline.names[number]}"
+    where = f"{count} ranks jointly"
+    verdicts = {pair.verdict for pair in worst.scope.pairs}
+    verdicts |= {pair.verdict for pair in worst.link_pairs}
+    if verdicts != {"immaterial"}:
+        where += f" · worst: {session.timeline.names[number]}"
     scopes = [worst.scope, *(entry.scope for _, entry in entries)]
     return _card_of(session, number, worst, where, scopes)
 

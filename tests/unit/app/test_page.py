@@ -150,7 +150,10 @@ def test_processes_on_one_device_number_keep_their_own_figures() -> None:
 )
 def test_a_trace_without_gpu_work_says_so(trace: Trace) -> None:
     session = made(trace)
-    assert "Nothing ran on a GPU" in str(layout.page(session))
+    text = str(layout.page(session))
+    assert "Nothing ran on a GPU" in text
+    assert "GPU of unknown name" not in text
+    assert " ns" not in text
     client = server.make_app(session).server.test_client()
     assert client.get("/", headers=HERE).status_code == 200
 
@@ -421,6 +424,17 @@ def test_the_ranks_of_a_run_have_one_card_a_range_with_the_worst_of_each_pair() 
     elsewhere = of_rank(make_trace(kernels=[(0, MS, "s7")]), 2)
     (card,) = layout.cards(Session([rank(0, hidden), rank(1, bare), elsewhere]))
     assert "2 of 3 ranks jointly · worst: rank 1" in str(card)
+
+
+def test_a_card_of_ranks_on_which_nothing_matters_names_no_worst() -> None:
+    trace = make_trace(
+        kernels=[(0, 100 * MS, "s7")],
+        h2d=[(0, MS, "s8", {"bytes": 1_000_000})],
+        ranges=[("step", 0, MS)],
+    )
+    (card,) = layout.cards(Session([of_rank(trace, number) for number in (0, 1)]))
+    assert "1 pair is too small to matter" in str(card)
+    assert "2 ranks jointly'" in str(card)
 
 
 def test_the_time_of_the_host_in_mpi_is_on_no_card() -> None:
