@@ -26,10 +26,12 @@ from gpuscope.benchmarks._harness.jacobi_ranks import (
     MPI_OPTIONS,
     Variant,
     add_mpi_arguments,
+    add_skew_argument,
     choose_path,
     measure,
 )
-from gpuscope.benchmarks._harness.stencil import StencilKernels, Strips
+from gpuscope.benchmarks._harness.stencil import Skew, StencilKernels, Strips
+from gpuscope.units import NS_PER_US
 
 _ON_COMPUTE = Twin(
     "pack-on-compute-stream",
@@ -55,7 +57,7 @@ class _Buffers:
 class _Blocks(Variant):
     """Edges, packing and copies on a stream of high priority, the interior on one of low."""
 
-    def __init__(self, *arguments: Any, twin: str | None, path: str) -> None:
+    def __init__(self, *arguments: Any, twin: str | None, skew_us: int, path: str) -> None:
         super().__init__(*arguments)
         cp, sides = self.cp, self.block.sides
         self.path = path
@@ -67,6 +69,7 @@ class _Blocks(Variant):
         self.edges_done, self.inner_done, self.copied_out, self.unpacked = (
             cp.cuda.Event(disable_timing=True) for _ in range(4)
         )
+        self.skew = Skew(self.tile.kernels, skew_us * NS_PER_US, self.ranks.rank)
         self.outgoing = _Buffers(cp, [side.sends for side in sides])
         self.incoming = _Buffers(cp, [side.receives for side in sides])
         self.halo = Halo(
@@ -97,11 +100,13 @@ class _Blocks(Variant):
         """Issue the edges and the interior of a step."""
         tile, norm = self.tile, self.tile.norm
         self.inner.wait_event(self.edges_done)
+        self.skew.delay(self.inner)
         if self.is_due(index - 1):
             norm.copy_out(self.inner)
         norm.reset(self.inner)
         for event in (self.inner_done, norm.was_reset, self.unpacked):
             self.edge.wait_event(event)
+        self.skew.delay(self.edge)
         for region in self.block.edges.values():
             tile.step(region, self.edge)
         self.edges_done.record(self.edge)
@@ -158,6 +163,7 @@ class _Blocks(Variant):
 def _run(arguments: argparse.Namespace) -> Result:
     """Run the benchmark."""
     twin = None if arguments.twin is None else BENCHMARK.twin(arguments.twin).name
+    skew_us = arguments.skew_us or 0
     with open_ranks(BENCHMARK.name, least=1, oversubscribe=arguments.oversubscribe) as ranks:
         kernels, path = StencilKernels(ranks.session.cp), choose_path(ranks, arguments)
         return measure(
@@ -165,20 +171,26 @@ def _run(arguments: argparse.Namespace) -> Result:
             arguments,
             benchmark=BENCHMARK.name,
             pass_name="overlapped",
-            make=partial(_Blocks, ranks, kernels, twin=twin, path=path),
+            make=partial(_Blocks, ranks, kernels, twin=twin, skew_us=skew_us, path=path),
             cut_columns=True,
             overlapping=twin != _ON_COMPUTE.name,
             further={"path": path},
         )
 
 
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    add_mpi_arguments(parser)
+    add_skew_argument(parser)
+
+
 BENCHMARK = Benchmark(
     name="jacobi-2d",
     summary="a stencil cut into blocks: edges are packed and travel beside the interior",
-    options=MPI_OPTIONS,
+    options=f"{MPI_OPTIONS}  --skew-us N",
     needs="2 GPUs, MPI",
     twins=(_ON_COMPUTE, CORRUPT),
-    add_arguments=add_mpi_arguments,
+    add_arguments=_add_arguments,
     run=_run,
     ranks=True,
 )

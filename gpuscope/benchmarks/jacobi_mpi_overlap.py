@@ -34,7 +34,6 @@ from gpuscope.benchmarks._harness import (
     Result,
     Twin,
     open_ranks,
-    positive_int,
 )
 from gpuscope.benchmarks._harness.halo import slab_halo
 from gpuscope.benchmarks._harness.jacobi_ranks import (
@@ -42,6 +41,7 @@ from gpuscope.benchmarks._harness.jacobi_ranks import (
     MPI_OPTIONS,
     Variant,
     add_mpi_arguments,
+    add_skew_argument,
     choose_path,
     measure,
 )
@@ -188,12 +188,7 @@ def _run(arguments: argparse.Namespace) -> Result:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     add_mpi_arguments(parser)
-    parser.add_argument(
-        "--skew-us",
-        type=positive_int,
-        metavar="N",
-        help="hold streams back by up to N µs, on each rank differently: a stress test",
-    )
+    add_skew_argument(parser)
 
 
 BENCHMARK = Benchmark(

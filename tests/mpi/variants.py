@@ -50,8 +50,8 @@ for make, cut_columns in (
     (partial(_Serialized, path="device"), False),
     (partial(_Overlapped, twin=None, skew_us=0, path="staged"), False),
     (partial(_Overlapped, twin="blocking", skew_us=0, path="device"), False),
-    (partial(_Blocks, twin=None, path="device"), True),
-    (partial(_Blocks, twin="pack-on-compute-stream", path="staged"), True),
+    (partial(_Blocks, twin=None, skew_us=0, path="device"), True),
+    (partial(_Blocks, twin="pack-on-compute-stream", skew_us=0, path="staged"), True),
 ):
     for periodic in (True, False):
         one = norms_of_one(12, periodic=periodic)

@@ -264,6 +264,16 @@ def add_mpi_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_skew_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option of a stress test."""
+    parser.add_argument(
+        "--skew-us",
+        type=positive_int,
+        metavar="N",
+        help="hold streams back by up to N µs, on each rank differently: a stress test",
+    )
+
+
 def choose_path(ranks: Ranks, arguments: argparse.Namespace) -> str:
     """Return the path of the messages, after trying whether the MPI can take it.
 

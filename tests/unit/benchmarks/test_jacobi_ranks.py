@@ -82,11 +82,11 @@ def without_reset_event(*arguments: Any) -> Variant:
 
 
 def blocks(*arguments: Any) -> Variant:
-    return _Blocks(*arguments, twin=None, path="staged")
+    return _Blocks(*arguments, twin=None, skew_us=0, path="staged")
 
 
 def packed_on_compute(*arguments: Any) -> Variant:
-    return _Blocks(*arguments, twin="pack-on-compute-stream", path="staged")
+    return _Blocks(*arguments, twin="pack-on-compute-stream", skew_us=0, path="staged")
 
 
 def serialized_on_device(*arguments: Any) -> Variant:
@@ -98,7 +98,7 @@ def overlapped_on_device(*arguments: Any) -> Variant:
 
 
 def blocks_on_device(*arguments: Any) -> Variant:
-    return _Blocks(*arguments, twin=None, path="device")
+    return _Blocks(*arguments, twin=None, skew_us=0, path="device")
 
 
 ON_DEVICE = [serialized_on_device, overlapped_on_device, blocks_on_device]
