@@ -1076,17 +1076,27 @@ def _named_ns(finding: Finding) -> int:
 
 
 def _lanes(ranges: Ranges) -> Int64:
-    """Put each range on the first lane of its process that is free when it starts."""
-    lane = np.zeros(len(ranges), np.int64)
-    free_at: dict[int, list[int]] = {}
-    times = zip(
-        ranges.process.tolist(), ranges.start_ns.tolist(), ranges.end_ns.tolist(), strict=True
-    )
-    for row, (process, start, end) in enumerate(times):
-        lanes = free_at.setdefault(process, [])
-        free = next((i for i, until in enumerate(lanes) if until <= start), len(lanes))
-        lane[row] = free
-        lanes[free : free + 1] = [end]
+    """Put each range on the first lane of its process that is free when it starts.
+
+    Those that find none of the first LEVELS lanes free are on lane LEVELS.
+    """
+    lane = np.full(len(ranges), LEVELS)
+    for process in distinct(ranges.process):
+        rest = np.flatnonzero(ranges.process == process)
+        for number in range(LEVELS):
+            if not len(rest):
+                break
+            start, end = ranges.start_ns[rest], ranges.end_ns[rest]
+            # The first is on the lane; after one that is, the next that starts when it is over.
+            following = np.maximum(np.searchsorted(start, end), np.arange(1, len(rest) + 1))
+            chain, jump = np.zeros(1, np.int64), np.append(following, len(rest))
+            while chain[-1] < len(rest):
+                chain = np.concatenate([chain, jump[chain]])
+                jump = jump[jump]
+            mine = np.zeros(len(rest) + 1, np.bool_)
+            mine[chain] = True
+            lane[rest[mine[:-1]]] = number
+            rest = rest[~mine[:-1]]
     return lane
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuscope.intervals import distinct
 from gpuscope.model.tables import ApiCalls, StackFrames
 from gpuscope.readers import nsys_schema as schema
 from gpuscope.readers.database import Database, quoted
@@ -109,24 +110,36 @@ def _python(
     ids = {part for frames in payloads for *both, _ in frames for part in both}
     texts = database.strings("StringIds", [part for part in ids if isinstance(part, int)])
     found: dict[int, list[Frame]] = {}
-    for (start, tid, _), payload in zip(marks, payloads, strict=True):
+    times = np.array([start for start, *_ in marks], np.int64)
+    running = _calls_at(api, thread_of(np.array([tid for _, tid, _ in marks], np.int64)), times)
+    for (start, tid, _), payload, at in zip(marks, payloads, running.tolist(), strict=True):
         frames = [
             (str(texts.get(function, function)), str(texts.get(file, file)), line)
             for function, file, line in payload
         ]
-        call = begun.get((tid, start))
-        if call is None and frames:
-            call = _call_at(api, int(thread_of(np.array([tid]))[0]), start)
-        if call is not None and frames:
+        call = begun.get((tid, start), at)
+        if call >= 0 and frames:
             found[call] = frames
     return found
 
 
-def _call_at(api: ApiCalls, thread: int, time_ns: int) -> int | None:
-    """Return the innermost call of a thread that runs at a time."""
-    high = int(np.searchsorted(api.start_ns, time_ns, side="right"))
-    runs = np.flatnonzero((api.thread[:high] == thread) & (api.end_ns[:high] >= time_ns))
-    return int(runs[-1]) if len(runs) else None
+def _calls_at(api: ApiCalls, thread: npt.NDArray[Any], time_ns: Int64) -> Int64:
+    """Return the innermost call that runs on each of some threads at a time, -1 for none."""
+    found = np.full(len(time_ns), -1, np.int64)
+    for number in distinct(thread):
+        asked = np.flatnonzero(thread == number)
+        calls = np.flatnonzero(api.thread == number)
+        end = api.end_ns[calls]
+        reach = np.maximum.accumulate(end)
+        at = np.searchsorted(api.start_ns[calls], time_ns[asked], side="right") - 1
+        some = at >= 0
+        some[some] = reach[at[some]] >= time_ns[asked[some]]
+        asked, at = asked[some], at[some]
+        # Calls inside another may be over: one of those before still runs.
+        while len(over := np.flatnonzero(end[at] < time_ns[asked])):
+            at[over] -= 1
+        found[asked] = calls[at]
+    return found
 
 
 def _frames(text: str) -> Iterator[tuple[Any, Any, int]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gpuscope import cases
 from gpuscope.analysis import Options
 from gpuscope.analyzers import same_stream
-from gpuscope.cases import CALL_KINDS, Case, names_of
-from gpuscope.model.tables import PUSH_POP, START_END
+from gpuscope.cases import CALL_KINDS, LEVELS, Case, names_of
+from gpuscope.model.tables import PUSH_POP, START_END, Ranges
 from gpuscope.model.trace import Trace
 from gpuscope.waits import call_name
 from tests.make_trace import make_trace
@@ -189,3 +192,22 @@ def test_a_window_leaves_out_what_lies_outside() -> None:
     case = Case.of(program.trace(), Options(window_ns=(0, 100_000)))
 
     assert sum(len(region.rows) for region in case.levels[0]) == 2
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12), st.integers(0, 1)), max_size=25)
+
+
+@given(SPANS.map(sorted))
+def test_ranges_take_the_first_lane_that_is_free(spans: list[tuple[int, int, int]]) -> None:
+    columns = Ranges.empty().columns()
+    columns = {name: np.zeros(len(spans), column.dtype) for name, column in columns.items()}
+    columns["start_ns"] = np.array([start for start, _, _ in spans], np.int64)
+    columns["end_ns"] = np.array([start + length for start, length, _ in spans], np.int64)
+    columns["process"] = np.array([process for _, _, process in spans], np.int32)
+    free_at: dict[tuple[int, int], int] = {}
+    expected = []
+    for start, length, process in spans:
+        lane = next((i for i in range(LEVELS) if free_at.get((process, i), 0) <= start), LEVELS)
+        free_at[process, lane] = start + length
+        expected.append(lane)
+    assert cases._lanes(Ranges(**columns)).tolist() == expected

@@ -6,10 +6,15 @@ import json
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuscope.cases import own_frame
+from gpuscope.model.tables import ApiCalls
 from gpuscope.readers import open_trace
+from gpuscope.readers.call_stacks import _calls_at
 from gpuscope.readers.nsys_schema import PYTHON_STACKS
 
 TID = 281491888145392
@@ -159,3 +164,28 @@ def test_the_frame_that_is_the_programs_own(
     stack: list[tuple[str, str, int]], place: str | None
 ) -> None:
     assert own_frame(stack) == place
+
+
+CALLS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15), st.integers(0, 1)), max_size=20)
+ASKED = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 2)), max_size=12)
+
+
+@given(CALLS.map(sorted), ASKED)
+def test_the_innermost_call_that_runs_at_a_time(
+    calls: list[tuple[int, int, int]], asked: list[tuple[int, int]]
+) -> None:
+    columns = ApiCalls.empty().columns()
+    columns = {name: np.zeros(len(calls), column.dtype) for name, column in columns.items()}
+    columns["start_ns"] = np.array([start for start, _, _ in calls], np.int64)
+    columns["end_ns"] = np.array([start + length for start, length, _ in calls], np.int64)
+    columns["thread"] = np.array([thread for _, _, thread in calls], np.int32)
+    times, threads = (np.array([each[i] for each in asked], np.int64) for i in (0, 1))
+    expected = []
+    for time, thread in asked:
+        running = [
+            row
+            for row, (start, length, its) in enumerate(calls)
+            if its == thread and start <= time <= start + length
+        ]
+        expected.append(max(running, default=-1))
+    assert _calls_at(ApiCalls(**columns), threads, times).tolist() == expected
