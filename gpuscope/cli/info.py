@@ -57,7 +57,7 @@ def _content(path: Path, progress: Progress, *, use_cache: bool) -> dict[str, An
     """Return what the JSON says of a trace."""
     from gpuscope import api
     from gpuscope.model import codec
-    from gpuscope.readers.nsys_sqlite import take_inventory
+    from gpuscope.readers.nsys_facts import take_inventory
 
     path = api.find_export(path)
     trace = api.open_trace(path, progress=progress, use_cache=use_cache)

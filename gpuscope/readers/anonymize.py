@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.errors import OutputError, UsageError
-from gpuscope.readers import nccl_payload, nsys_sqlite, open_trace
+from gpuscope.readers import nccl_payload, nsys_facts, open_trace
 from gpuscope.readers import nsys_schema as schema
 from gpuscope.readers.database import Database
 
@@ -127,9 +127,9 @@ class _Copy:
             self._copy_facts(table, facts)
         self._copy_ranks()
         self._write_versions()
-        machine = nsys_sqlite.machine_facts(self._source)
+        machine = nsys_facts.machine_facts(self._source)
         self._insert(schema.MACHINE_TABLE, ("name", "value"), machine.items())
-        messages = nsys_sqlite.diagnostics(self._source)
+        messages = nsys_facts.diagnostics(self._source)
         if messages:
             self._insert(schema.DIAGNOSTICS, ("severity", "text"), messages)
         self._insert("META_DATA_CAPTURE", ("name", "value"), environment.items())
@@ -207,14 +207,14 @@ class _Copy:
         """Keep of the threads' names only those that give MPI ranks."""
         ranks = [
             (key, thread)
-            for key, thread, name in nsys_sqlite.thread_names(self._source)
-            if nsys_sqlite.MPI_RANK_THREAD.fullmatch(name)
+            for key, thread, name in nsys_facts.thread_names(self._source)
+            if nsys_facts.MPI_RANK_THREAD.fullmatch(name)
         ]
         self._texts.update(key for key, _ in ranks)
         self._insert("ThreadNames", ("nameId", "globalTid"), ranks)
 
     def _write_versions(self) -> None:
-        for table in nsys_sqlite.METADATA:
+        for table in nsys_facts.METADATA:
             rows = [
                 (record["name"], record["value"])
                 for record in self._source.records(table, "name", "value")

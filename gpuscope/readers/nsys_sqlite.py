@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.errors import TraceError
 from gpuscope.model import quality
 from gpuscope.model.classes import CODE, ClassRule, built_in_rules, rule_for
 from gpuscope.model.tables import (
@@ -30,53 +28,56 @@ from gpuscope.model.tables import (
     Operations,
     Ranges,
     SyncRecords,
-    Table,
 )
-from gpuscope.model.trace import Category, Device, Process, SmLimits, Stream, Thread, Trace
+from gpuscope.model.trace import Category, Device, Process, Stream, Thread, Trace
 from gpuscope.progress import Progress, silent
 from gpuscope.readers import nccl_payload
 from gpuscope.readers import nsys_schema as schema
+from gpuscope.readers.arrays import (
+    Arrays,
+    Part,
+    Value,
+    by_time,
+    compact,
+    joined,
+    merged,
+    rows_by_correlation,
+    tuples,
+)
 from gpuscope.readers.call_stacks import read_stacks
-from gpuscope.readers.database import Columns, Database, quoted
+from gpuscope.readers.database import Columns, Database
+from gpuscope.readers.nsys_facts import (
+    MPI_RANK_THREAD,
+    PID_MASK,
+    PROCESS_SHIFT,
+    check_kind,
+    dropped_launches,
+    is_own,
+    machine_facts,
+    owner_of,
+    positive,
+    read_diagnosis,
+    read_environment,
+    read_gpus,
+    read_green_contexts,
+    read_start_utc_ns,
+    read_versions,
+    sm_limits,
+    thread_names,
+)
+from gpuscope.readers.numbering import Identities, Strings, factorize
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
-_Value = npt.NDArray[Any] | int
-"""A column: an array, or the one value of all rows."""
-_Arrays = dict[str, npt.NDArray[Any]]
-_Part = dict[str, _Value]
-_AnyTable = TypeVar("_AnyTable", bound=Table)
-_Timed = TypeVar("_Timed", Operations, ApiCalls, Ranges, MpiCalls, SyncRecords)
-
-_PROCESS_SHIFT = 24
-"""A globalTid without its 24 thread bits names the process."""
-_PID_MASK = 0xFFFFFF
-_MACHINE_SHIFT, _HARDWARE_SHIFT = 24, 32
-"""Where a process so named has its virtual machine and its hardware."""
 _TID_MASK = 0xFFFFFF
 
 _LAUNCH_CALL = re.compile(r"cu(da)?Launch(Cooperative)?Kernel(Ex|ExC|_ptsz)*(_v\d+)?")
 _CAPTURE_BEGIN = re.compile(r"cu(da)?StreamBeginCapture")
 _CAPTURE_END = re.compile(r"cu(da)?StreamEndCapture")
-_VARIABLE = re.compile(
-    rf"(?:^|[;\s\0])({'|'.join(schema.ENVIRONMENT_ALLOWED)})="
-    r'(?:"([^"]{0,64})"|([^;"\s\0]{0,64}))(?=$|[;\s\0])'
-)
-"""A variable as NAME="VALUE" on its own, or NAME=VALUE among others."""
-MPI_RANK_THREAD = re.compile(r"MPI Rank (\d+)")
-"""Name of a thread that gives the MPI rank of its process."""
-
-METADATA = ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE")
-"""Tables of names and values that say which version captured and exported."""
 
 _OF_LAUNCHES = ("correlationId", "graphNodeId")
 """Columns that only matter where launches are looked up."""
 _NOTHING = (np.empty(0, np.int64), np.empty(0, np.int64))
-_PEEK = 64
-"""Rows looked at first to see that a column is not constant."""
-_LARGE_LOOKUP = 1 << 26
-"""Largest table, in entries, that a direct lookup may take."""
-
 
 _SPECS: Mapping[str, tuple[schema.TableSpec, ...]] = {
     "operations": schema.OPERATION_TABLES,
@@ -109,158 +110,9 @@ def read(
         The file is SQLite but no export of Nsight Systems, or damaged beyond reading.
     """
     with Database(path) as database:
-        _check_kind(database)
+        check_kind(database)
         assembly = _Assembly(database, (*rules, *built_in_rules()), progress)
         return assembly.trace(frozenset(tables))
-
-
-def _check_kind(database: Database) -> None:
-    if database.tables & schema.NVPROF_TABLES or (
-        "CUPTI_ACTIVITY_KIND_MEMCPY" in database.tables
-        and "_id_" in database.columns("CUPTI_ACTIVITY_KIND_MEMCPY")
-    ):
-        msg = (
-            f"{database.path} was written by nvprof, whose format gpuscope does not read: "
-            "record the program with Nsight Systems (`gpuscope run --nsys -- PROGRAM`)."
-        )
-        raise TraceError(msg)
-    if "StringIds" not in database.tables:
-        msg = (
-            f"{database.path} is SQLite but no export of Nsight Systems: write one with "
-            "`nsys export -t sqlite REPORT.nsys-rep`."
-        )
-        raise TraceError(msg)
-
-
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """What is in an export, beside what becomes the trace."""
-
-    captured_by: str | None
-    """Version of Nsight Systems, where it is written down."""
-    exported_by: str | None
-    export_schema: str | None
-    machine: Mapping[str, str]
-    """Facts about the machine, by nsys's names; no names of hosts or users."""
-    table_rows: Mapping[str, int]
-    """Rows of every table that has any, but those that explain codes (``ENUM_``)."""
-
-
-def take_inventory(path: Path) -> Inventory:
-    """List what the export `path` holds.
-
-    Raises
-    ------
-    TraceError
-        The file is no export of Nsight Systems, or damaged.
-    """
-    with Database(path) as database:
-        _check_kind(database)
-        versions = _versions(database)
-        rows = {
-            table: int(database.rows(f"SELECT count(*) FROM {quoted(table)}")[0][0])
-            for table in sorted(database.tables)
-            if not table.startswith(("ENUM_", "sqlite_"))
-        }
-        return Inventory(
-            captured_by=versions.get("CAPTURE_PRODUCT_VERSION"),
-            exported_by=versions.get("EXPORT_PRODUCT_VERSION"),
-            export_schema=versions.get("EXPORT_SCHEMA_VERSION"),
-            machine=machine_facts(database),
-            table_rows={table: count for table, count in rows.items() if count},
-        )
-
-
-def _versions(database: Database) -> dict[str, str]:
-    """Return the versions that the metadata give, by name."""
-    return {
-        str(record["name"]): str(record["value"])
-        for table in METADATA
-        for record in database.records(table, "name", "value")
-        if record.get("name") in schema.VERSION_NAMES
-        and re.fullmatch(schema.VERSION_PATTERN, str(record.get("value")))
-    }
-
-
-def _is_own(database: Database) -> bool:
-    """Whether gpuscope's own recorder wrote the trace."""
-    return any(
-        (record.get("name"), record.get("value")) == schema.OWN_PRODUCT
-        for table in METADATA
-        for record in database.records(table, "name", "value")
-    )
-
-
-class _Strings:
-    """The names of a trace: texts and ids of StringIds to one index."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._index: dict[str, int] = {}
-
-    def add(self, text: str) -> int:
-        index = self._index.get(text)
-        if index is None:
-            index = self._index[text] = len(self.texts)
-            self.texts.append(text)
-        return index
-
-
-class _Identities:
-    """Keys met in the data, numbered in order of first use."""
-
-    def __init__(self) -> None:
-        self.keys: list[tuple[int, ...]] = []
-        self._index: dict[tuple[int, ...], int] = {}
-
-    def number(self, key: tuple[int, ...]) -> int:
-        index = self._index.get(key)
-        if index is None:
-            index = self._index[key] = len(self.keys)
-            self.keys.append(key)
-        return index
-
-    def number_all(self, *columns: Int64) -> Int32:
-        """Return the number of each row's tuple; new tuples are numbered in sorted order."""
-        codes, keys = factorize(*columns)
-        numbers = np.array([self.number(key) for key in keys], np.int32)
-        return numbers[codes] if len(keys) else np.empty(0, np.int32)
-
-
-def factorize(*columns: Int64) -> tuple[Int64, list[tuple[int, ...]]]:
-    """Return the code of each row's tuple and the sorted distinct tuples.
-
-    Columns of shape (n,); the codes have shape (n,) and index the tuples.
-    """
-    if not len(columns[0]):
-        return np.empty(0, np.int64), []
-    combined = np.zeros(len(columns[0]), np.int64)
-    size = 1
-    for column in columns:
-        low, high = int(column.min()), int(column.max())
-        extent = high - low + 1
-        if size * extent > _LARGE_LOOKUP:
-            values, part = np.unique(column, return_inverse=True)
-            extent = len(values)
-        else:
-            part = column - low
-        if size * extent > _LARGE_LOOKUP:
-            combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
-            size = int(combined.max()) + 1
-        combined = combined * extent + part
-        size *= extent
-    if size <= _LARGE_LOOKUP:
-        present = np.zeros(size, np.bool_)
-        present[combined] = True
-        codes = (np.cumsum(present) - 1)[combined]
-        count = int(present.sum())
-    else:
-        distinct, codes = np.unique(combined, return_inverse=True)
-        count = len(distinct)
-    first = np.empty(count, np.int64)
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
-    keys = [tuple(int(column[row]) for column in columns) for row in first]
-    return codes, keys
 
 
 class _Assembly:
@@ -274,11 +126,11 @@ class _Assembly:
         """Rows to be read, and rows that were."""
         self._texts: dict[int, str | None] = {}
         self._codes: dict[str, dict[int, int]] = {}
-        self.strings = _Strings()
-        self.processes = _Identities()
-        self.threads = _Identities()
-        self.devices = _Identities()
-        self.streams = _Identities()
+        self.strings = Strings()
+        self.processes = Identities()
+        self.threads = Identities()
+        self.devices = Identities()
+        self.streams = Identities()
         self.notes: list[str] = []
 
     def trace(self, tables: frozenset[str]) -> Trace:
@@ -296,7 +148,7 @@ class _Assembly:
 
         # Processes are numbered from the GPU work first, so that these come first in every list.
         api = self._api() if "api" in tables else None
-        self._api_rows = _rows_by_correlation(api)
+        self._api_rows = rows_by_correlation(api)
         operations, configs = None, None
         if "operations" in tables:
             operations, configs = self._operations(tables, with_launches=not all_recorded)
@@ -323,12 +175,12 @@ class _Assembly:
                 lambda tids: self._thread_of(tids)[1],
                 self.strings.add,
             )
-        environment = self._environment()
-        versions = _versions(self.database)
+        environment = read_environment(self.database)
+        versions = read_versions(self.database)
         threads = self._threads()
         lost = 0 if all_recorded else _lost_records(operations, api, self.strings.texts)
         if lost is not None:
-            lost = max(lost, _dropped_launches(self.database))
+            lost = max(lost, dropped_launches(self.database))
         checks = self._checks(operations, ranges, lost, "ranges" in tables)
         self.notes += [
             f"{check.name}: {check.text}"
@@ -337,7 +189,7 @@ class _Assembly:
         ]
         return Trace(
             path=str(self.database.path),
-            format="cupti-sqlite" if _is_own(self.database) else "nsys-sqlite",
+            format="cupti-sqlite" if is_own(self.database) else "nsys-sqlite",
             tool_version=next(
                 (versions[n] for n in schema.VERSION_NAMES[:2] if n in versions), None
             ),
@@ -346,19 +198,19 @@ class _Assembly:
             threads=threads,
             devices=self._devices(),
             streams=self._streams(),
-            operations=_compact(operations),
-            api=_compact(api),
-            ranges=_compact(ranges),
+            operations=compact(operations),
+            api=compact(api),
+            ranges=compact(ranges),
             categories=() if ranges is None else self._categories(),
-            mpi=_compact(mpi),
-            syncs=_compact(syncs),
-            event_records=_compact(event_records),
-            kernel_configs=_compact(configs),
+            mpi=compact(mpi),
+            syncs=compact(syncs),
+            event_records=compact(event_records),
+            kernel_configs=compact(configs),
             stacks=stacks,
             strings=tuple(self.strings.texts),
             damaged=dict(self.database.damaged),
             lost_records=lost,
-            start_utc_ns=self._start_utc_ns(),
+            start_utc_ns=read_start_utc_ns(self.database),
             system=machine_facts(self.database).get("OsDescription"),
             environment=environment,
             notes=tuple(self.notes),
@@ -409,7 +261,7 @@ class _Assembly:
 
     def _builders(
         self, tables: Collection[str]
-    ) -> tuple[tuple[schema.TableSpec, Callable[[Columns], _Part]], ...]:
+    ) -> tuple[tuple[schema.TableSpec, Callable[[Columns], Part]], ...]:
         """Return the tables of operations in the order of reading, with what takes their rows."""
         configs_wanted = "kernel_configs" in tables
         return (
@@ -428,7 +280,7 @@ class _Assembly:
 
     def _fetch(self, spec: schema.TableSpec) -> Columns | None:
         """Return a whole table; None when the export has none."""
-        return _joined(list(self._chunks(spec)))
+        return joined(list(self._chunks(spec)))
 
     # Strings
 
@@ -459,8 +311,8 @@ class _Assembly:
                     "their own"
                 )
             else:
-                global_ids = np.where(unnamed, only << _PROCESS_SHIFT, global_ids)
-        return self.processes.number_all(global_ids >> _PROCESS_SHIFT)
+                global_ids = np.where(unnamed, only << PROCESS_SHIFT, global_ids)
+        return self.processes.number_all(global_ids >> PROCESS_SHIFT)
 
     def _only_process(self) -> int | None:
         """Return the process that made every API call, None where several did or none is known."""
@@ -468,7 +320,7 @@ class _Assembly:
         if table is None or "globalTid" not in self.database.columns(table):
             return None
         found = self.database.rows(
-            f'SELECT DISTINCT globalTid >> {_PROCESS_SHIFT} FROM "{table}" '
+            f'SELECT DISTINCT globalTid >> {PROCESS_SHIFT} FROM "{table}" '
             "WHERE typeof(globalTid) = 'integer' LIMIT 2"
         )
         return int(found[0][0]) if len(found) == 1 else None
@@ -476,7 +328,7 @@ class _Assembly:
     def _thread_of(self, global_tids: Int64) -> tuple[Int32, Int32]:
         """Return (process, thread) indices of each globalTid."""
         codes, keys = factorize(global_tids)
-        process = [self.processes.number((tid >> _PROCESS_SHIFT,)) for (tid,) in keys]
+        process = [self.processes.number((tid >> PROCESS_SHIFT,)) for (tid,) in keys]
         thread = [
             self.threads.number((number, tid & _TID_MASK))
             for number, (tid,) in zip(process, keys, strict=True)
@@ -503,7 +355,7 @@ class _Assembly:
     # Tables
 
     def _api(self) -> ApiCalls | None:
-        parts: list[_Arrays] = []
+        parts: list[Arrays] = []
         for raw in self._chunks(self._calls_table()):
             process, thread = self._thread_of(raw["globalTid"])
             parts.append(
@@ -517,8 +369,8 @@ class _Assembly:
                     "result": raw["returnValue"].astype(np.int32),
                 }
             )
-        columns = _joined(parts)
-        return None if columns is None else _sorted(ApiCalls(**columns))
+        columns = joined(parts)
+        return None if columns is None else by_time(ApiCalls(**columns))
 
     def _calls_table(self) -> schema.TableSpec:
         """Return the table of API calls, less rows that only hold the stack of the one inside."""
@@ -530,8 +382,8 @@ class _Assembly:
         self, tables: Collection[str], *, with_launches: bool
     ) -> tuple[Operations | None, KernelConfigs | None]:
         """Read the operations, and the launch configurations of kernels if these are wanted."""
-        parts: list[_Part] = []
-        configs: list[_Arrays] = []
+        parts: list[Part] = []
+        configs: list[Arrays] = []
         kernel_rows = 0
         for spec, build in self._builders(tables):
             chunks = []
@@ -544,8 +396,8 @@ class _Assembly:
             parts = chunks + parts  # of rows with equal times the kernels come first
         if not parts:
             return None, None
-        operations, place = _merged(parts)
-        columns = _joined(configs)
+        operations, place = merged(parts)
+        columns = joined(configs)
         if columns is None:
             return operations, None
         kernels = place[:kernel_rows]
@@ -576,7 +428,7 @@ class _Assembly:
             and record["id"] != enum.codes[record["name"]]
         }
 
-    def _common(self, raw: Columns, op_class: _Value, name: _Value) -> _Part:
+    def _common(self, raw: Columns, op_class: Value, name: Value) -> Part:
         """Return the columns of :class:`Operations` for the rows of one table, unsorted."""
         process = self._process_of(raw["globalPid"])
         device, stream = self._place_of(process, raw)
@@ -600,7 +452,7 @@ class _Assembly:
             "graph_node": raw.get("graphNodeId", -1),
         }
 
-    def _kernels(self, raw: Columns) -> _Part:
+    def _kernels(self, raw: Columns) -> Part:
         ids = np.where(raw["shortName"] >= 0, raw["shortName"], raw["demangledName"])
         name = self._name_index(ids)
         class_of_name = np.full(len(self.strings.texts), CODE["kernel"], np.uint8)
@@ -610,7 +462,7 @@ class _Assembly:
                 class_of_name[index] = CODE[rule.op_class]
         return self._common(raw, class_of_name[name], name)
 
-    def _copies(self, raw: Columns) -> _Part:
+    def _copies(self, raw: Columns) -> Part:
         raw = self._with_known_codes(raw)
         kind = raw["copyKind"]
         class_of_kind = np.full(max(schema.COPY_KIND_CLASS) + 1, CODE["d2d"], np.uint8)
@@ -672,13 +524,13 @@ class _Assembly:
             raw[column][legs] = of_call[call]
         return raw
 
-    def _memsets(self, raw: Columns) -> _Part:
+    def _memsets(self, raw: Columns) -> Part:
         return self._uniform(raw, "memset", "memset")
 
-    def _graphs(self, raw: Columns) -> _Part:
+    def _graphs(self, raw: Columns) -> Part:
         return self._uniform(raw, "graph", "CUDA graph")
 
-    def _uniform(self, raw: Columns, op_class: str, label: str) -> _Part:
+    def _uniform(self, raw: Columns, op_class: str, label: str) -> Part:
         return self._common(raw, CODE[op_class], self.strings.add(label))
 
     def _ranges(self) -> Ranges | None:
@@ -700,7 +552,7 @@ class _Assembly:
             peer=told["peer"].astype(np.int32),
             communicator=told["communicator"],
         )
-        return _sorted(ranges)
+        return by_time(ranges)
 
     def _range_names(self, raw: Columns) -> Int32:
         """Names by ``textId``, or by the ``text`` that unregistered ranges carry themselves."""
@@ -762,13 +614,13 @@ class _Assembly:
         for tid, domain, number, own, text_id in rows:
             label = own if own is not None else texts.get(text_id)
             if label is not None and isinstance(tid, int) and isinstance(domain, int):
-                owner = self.processes.number((tid >> _PROCESS_SHIFT,))
+                owner = self.processes.number((tid >> PROCESS_SHIFT,))
                 number = number if isinstance(number, int) else -1
                 found.append((owner, domain, number, str(label)))
         return found
 
     def _mpi(self) -> MpiCalls | None:
-        raw = _joined([table for spec in schema.MPI if (table := self._fetch(spec))])
+        raw = joined([table for spec in schema.MPI if (table := self._fetch(spec))])
         if raw is None:
             return None
         ended = raw["end"] >= 0
@@ -782,7 +634,7 @@ class _Assembly:
         _, longest = np.unique(keys[:, order], axis=1, return_index=True)
         raw = {name: column[np.sort(order[longest])] for name, column in raw.items()}
         process, thread = self._thread_of(raw["globalTid"])
-        return _sorted(
+        return by_time(
             MpiCalls(
                 start_ns=raw["start"],
                 end_ns=raw["end"],
@@ -832,7 +684,7 @@ class _Assembly:
             return None
         raw = self._with_known_codes(raw)
         process = self._process_of(raw["globalPid"])
-        return _sorted(
+        return by_time(
             SyncRecords(
                 start_ns=raw["start"],
                 end_ns=raw["end"],
@@ -883,41 +735,9 @@ class _Assembly:
             *((quality.nvtx(ranges), quality.open_ranges(ranges)) if ranges_read else ()),
             quality.profiler_overhead(operations, start, end),
             quality.clock(operations),
-            quality.recording(self._diagnostics(), lost),
+            quality.recording(read_diagnosis(self.database), lost),
             quality.damage(self.database.damaged),
         )
-
-    def _diagnostics(self) -> quality.Diagnostics | None:
-        messages = diagnostics(self.database)
-        if not messages:
-            return None
-        phrases = {phrase for _, phrase in messages}
-        return quality.Diagnostics(
-            errors=sum(severity == schema.DIAGNOSTIC_ERROR for severity, _ in messages),
-            incomplete=any(phrase.startswith(schema.INCOMPLETE) for phrase in phrases),
-            unsupported=schema.UNSUPPORTED in phrases,
-            unfinished=schema.STARTED in phrases and schema.STOPPED not in phrases,
-        )
-
-    def _start_utc_ns(self) -> int | None:
-        for record in self.database.records("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
-            if isinstance(record["utcEpochNs"], int):
-                return record["utcEpochNs"]
-        return None
-
-    def _environment(self) -> dict[str, str]:
-        """Take the allowed variables, and only these, from the metadata that may hold them."""
-        found: dict[str, str] = {}
-        # The program's own environment comes before that of the machine.
-        for table in ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV"):
-            for record in self.database.records(table, "name", "value"):
-                name, value = str(record.get("name")), str(record.get("value"))
-                settings = [(variable, a or b) for variable, a, b in _VARIABLE.findall(value)]
-                for variable, setting in ((name.rsplit(":", 1)[-1], value), *settings):
-                    allowed = schema.ENVIRONMENT_ALLOWED.get(variable)
-                    if allowed and re.fullmatch(allowed, setting, re.IGNORECASE):
-                        found.setdefault(variable, setting)
-        return found
 
     def _threads(self) -> tuple[Thread, ...]:
         names = {thread: name for _, thread, name in thread_names(self.database)}
@@ -925,7 +745,7 @@ class _Assembly:
             Thread(
                 process=process,
                 tid=tid,
-                name=names.get((self.processes.keys[process][0] << _PROCESS_SHIFT) | tid),
+                name=names.get((self.processes.keys[process][0] << PROCESS_SHIFT) | tid),
             )
             for process, tid in self.threads.keys
         )
@@ -934,13 +754,13 @@ class _Assembly:
         self, threads: Sequence[Thread], environment: Mapping[str, str]
     ) -> tuple[Process, ...]:
         names = {
-            record["globalPid"] >> _PROCESS_SHIFT: str(record["name"])
+            record["globalPid"] >> PROCESS_SHIFT: str(record["name"])
             for record in self.database.records("PROCESSES", "globalPid", "name")
             if isinstance(record.get("globalPid"), int) and record.get("name") is not None
         }
         ranks = {
-            thread >> _PROCESS_SHIFT: rank
-            for thread, rank in _tuples(self.database.fetch(schema.MPI_RANKS))
+            thread >> PROCESS_SHIFT: rank
+            for thread, rank in tuples(self.database.fetch(schema.MPI_RANKS))
         }
         for thread in threads:
             match = MPI_RANK_THREAD.fullmatch(thread.name or "")
@@ -952,19 +772,19 @@ class _Assembly:
                     ranks[self.processes.keys[0][0]] = int(environment[variable])
                     break
         return tuple(
-            Process(pid=key & _PID_MASK, name=names.get(key), rank=ranks.get(key))
+            Process(pid=key & PID_MASK, name=names.get(key), rank=ranks.get(key))
             for (key,) in self.processes.keys
         )
 
     def _devices(self) -> tuple[Device, ...]:
-        gpus = self._gpus()
+        gpus = read_gpus(self.database)
         gpu_of: dict[tuple[int, int], int] = {}
-        for gpu, number, pid in _tuples(self.database.fetch(schema.DEVICE_INFO)):
+        for gpu, number, pid in tuples(self.database.fetch(schema.DEVICE_INFO)):
             gpu_of[(pid, number)] = gpu
         by_ordinal = {record.get("cuDevice"): gpu for gpu, record in gpus.items()}
         devices = []
         for process, number in self.devices.keys:
-            pid = self.processes.keys[process][0] & _PID_MASK
+            pid = self.processes.keys[process][0] & PID_MASK
             gpu = gpu_of.get((pid, number), by_ordinal.get(number, number))
             record = gpus.get(gpu, {})
             name, uuid = record.get("name"), record.get("uuid")
@@ -973,44 +793,33 @@ class _Assembly:
                     process=process,
                     number=number,
                     name=name if isinstance(name, str) else None,
-                    copy_engines=_positive(record.get("asyncEngines")),
-                    sm_count=_positive(record.get("smCount")),
+                    copy_engines=positive(record.get("asyncEngines")),
+                    sm_count=positive(record.get("smCount")),
                     hardware=str(uuid or f"gpu {gpu}"),
-                    sm_limits=_sm_limits(record),
+                    sm_limits=sm_limits(record),
                 )
             )
         return tuple(devices)
 
-    def _gpus(self) -> dict[int, dict[str, Any]]:
-        """Return what is said of each GPU, by its id, in the names of the newest schema."""
-        gpus: dict[int, dict[str, Any]] = {}
-        for spec in schema.GPU_INFO:
-            for record in self.database.records(spec.table, *spec.columns):
-                named = {spec.columns[name]: value for name, value in record.items()}
-                if isinstance(named.get("id"), int):
-                    known = gpus.setdefault(named["id"], {})
-                    known.update({k: v for k, v in named.items() if not known.get(k)})
-        return gpus
-
     def _streams(self) -> tuple[Stream, ...]:
         facts: dict[tuple[int, ...], tuple[int | None, str | None]] = {}
         for spec in schema.NULL_STREAM_INFO:
-            for hardware, machine, pid, *stream_key in _tuples(self.database.fetch(spec)):
-                facts[(_owner(hardware, machine, pid), *stream_key)] = (None, "null")
+            for hardware, machine, pid, *stream_key in tuples(self.database.fetch(spec)):
+                facts[(owner_of(hardware, machine, pid), *stream_key)] = (None, "null")
         info = self.database.fetch(schema.STREAM_INFO)
         if info is not None:
-            for row in _tuples(self._with_known_codes(info)):
+            for row in tuples(self._with_known_codes(info)):
                 hardware, machine, pid, context, stream, priority, flag = row
                 signed = priority - (1 << 32) if priority >= 1 << 31 else priority
-                key = (_owner(hardware, machine, pid), context, stream)
+                key = (owner_of(hardware, machine, pid), context, stream)
                 kind = facts.get(key, (None, None))[1] or schema.STREAM_FLAGS.get(flag)
                 facts[key] = (signed, kind)
-        parts = self._green_contexts()
+        parts = read_green_contexts(self.database)
         streams = []
         for process, device, context, number in self.streams.keys:
             owner = self.processes.keys[process][0]
             # Versions that do not name the machine of a process give its pid alone.
-            by_pid = facts.get((owner & _PID_MASK, context, number), (None, None))
+            by_pid = facts.get((owner & PID_MASK, context, number), (None, None))
             known_priority, kind = facts.get((owner, context, number), by_pid)
             part, sm_count = parts.get((owner, context, number), (None, None))
             streams.append(
@@ -1018,104 +827,12 @@ class _Assembly:
             )
         return tuple(streams)
 
-    def _green_contexts(self) -> dict[tuple[int, int, int], tuple[int, int | None]]:
-        """Return of each stream in a green context that context, and its multiprocessors."""
-        sizes = {
-            (_owner(hardware, machine, pid), context): sm_count or None
-            for hardware, machine, pid, context, is_green, sm_count in _tuples(
-                self.database.fetch(schema.GREEN_CONTEXTS)
-            )
-            if is_green
-        }
-        if not sizes:
-            return {}
-        found = self.database.fetch(schema.GREEN_KERNELS)
-        if found is None:
-            return {}
-        _, keys = factorize(*(found[name] for name in schema.GREEN_KERNELS.columns))
-        return {
-            (pid >> _PROCESS_SHIFT, context, stream): (
-                part,
-                sizes.get((pid >> _PROCESS_SHIFT, part)),
-            )
-            for context, stream, part, pid in keys
-            if part >= 0
-        }
-
-
-def _owner(hardware: int, machine: int, pid: int) -> int:
-    """Return a process as the upper bits of a globalPid name it; the pid where that is all."""
-    if hardware < 0 or machine < 0:
-        return pid
-    return (hardware << _HARDWARE_SHIFT) | (machine << _MACHINE_SHIFT) | pid
-
-
-def _sm_limits(record: Mapping[str, Any]) -> SmLimits:
-    """Return what a multiprocessor of a GPU holds, as far as it is recorded."""
-    warps, threads = _positive(record.get("maxWarpsPerSm")), _positive(record.get("threadsPerWarp"))
-    known = {
-        "threads": warps * threads if warps and threads else None,
-        "blocks": _positive(record.get("maxBlocksPerSm")),
-        "registers": _positive(record.get("maxRegistersPerSm")),
-        "shared_bytes": _positive(record.get("maxShmemPerSm")),
-    }
-    return SmLimits(**{name: limit for name, limit in known.items() if limit is not None})
-
-
-def machine_facts(database: Database) -> dict[str, str]:
-    """Return what the report says of the machine and may be told."""
-    facts: dict[str, str] = {}
-    for record in database.records(schema.MACHINE_TABLE, "name", "value"):
-        name, value = str(record.get("name")), str(record.get("value"))
-        allowed = schema.MACHINE_ALLOWED.get(name)
-        if allowed and re.fullmatch(allowed, value):
-            facts.setdefault(name, value)
-    return facts
-
-
-def diagnostics(database: Database) -> list[tuple[int | None, str]]:
-    """Return (severity, known phrase or nothing) of each message of the profiler."""
-    messages = []
-    for record in database.records(schema.DIAGNOSTICS, "severity", "text"):
-        severity, text = record.get("severity"), str(record.get("text"))
-        known = (re.search(pattern, text) for pattern in schema.DIAGNOSTIC_PHRASES)
-        phrase = next((match.group() for match in known if match), "")
-        messages.append((severity if isinstance(severity, int) else None, phrase))
-    return messages
-
-
-def _dropped_launches(database: Database) -> int:
-    """Return about how many launches gpuscope's own recorder lost: each has a call and a kernel."""
-    said = (schema.DROPPED.match(phrase) for _, phrase in diagnostics(database))
-    return sum(int(match[1]) for match in said if match) // 2
-
-
-def thread_names(database: Database) -> list[tuple[int, int, str]]:
-    """Return (id of the text, globalTid, name) of the threads that have a name."""
-    rows = [
-        (record["nameId"], record["globalTid"])
-        for record in database.records("ThreadNames", "nameId", "globalTid")
-        if isinstance(record.get("nameId"), int) and isinstance(record.get("globalTid"), int)
-    ]
-    texts = database.strings("StringIds", [key for key, _ in rows])
-    return [(key, thread, texts[key]) for key, thread in rows if key in texts]
-
-
-def _positive(value: Any) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
-
-
-def _tuples(table: Columns | None) -> list[tuple[int, ...]]:
-    if table is None:
-        return []
-    return list(zip(*(column.tolist() for column in table.values()), strict=True))
-
 
 def _none_to_minus_one(ids: Int64) -> Int64:
     return np.where(ids == schema.NONE_ID, -1, ids)
 
 
-def _config_of(raw: Columns) -> _Arrays:
+def _config_of(raw: Columns) -> Arrays:
     """Return the launch configurations of a chunk of kernels, named as in our table."""
     limited = {
         name: np.clip(raw[name], 0, largest) for name, largest in schema.LARGEST_LAUNCH.items()
@@ -1128,130 +845,6 @@ def _config_of(raw: Columns) -> _Arrays:
         "registers_per_thread": limited["registersPerThread"].astype(np.int32),
         "shared_bytes": limited["staticSharedMemory"] + limited["dynamicSharedMemory"],
     }
-
-
-def _joined(parts: Sequence[_Arrays]) -> _Arrays | None:
-    """Join the columns of several parts, which are used up; None where there is no part."""
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    return {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
-
-
-def _merged(parts: Sequence[_Part]) -> tuple[Operations, Int64]:
-    """Join the parts, which are used up, and sort the rows by (start, end), stable.
-
-    Each column is written once, to where its rows belong. A column with one value throughout takes
-    no memory, and must not be written to.
-
-    Returns
-    -------
-    operations
-        The rows of all parts.
-    place
-        Shape (n,): where each row of the parts, in their order, went.
-    """
-    starts = np.concatenate([part["start_ns"] for part in parts])
-    order = _order(starts, np.concatenate([part["end_ns"] for part in parts]))
-    place = np.empty(len(starts), np.int64)
-    place[order] = np.arange(len(starts))
-    edges = np.cumsum([0, *(np.size(part["start_ns"]) for part in parts)]).tolist()
-    places = [place[low:high] for low, high in pairwise(edges)]
-    columns: dict[str, npt.NDArray[Any]] = {}
-    for name, empty in Operations.empty().columns().items():
-        values = [part.pop(name) for part in parts]
-        only = None if name == "flags" else _one_value(values)
-        if only is not None:
-            columns[name] = np.broadcast_to(np.array(only, empty.dtype), len(starts))
-            continue
-        column = columns[name] = np.empty(len(starts), empty.dtype)
-        for where, value in zip(places, values, strict=True):
-            column[where] = value
-    return Operations(**columns), place
-
-
-def _one_value(values: Sequence[_Value]) -> int | None:
-    """Return the one value of a column given in parts; None where there are several, or none."""
-    found = set()
-    for value in values:
-        if isinstance(value, np.ndarray):
-            if not len(value):
-                continue
-            first = value[0]
-            if (value[:_PEEK] != first).any() or (value != first).any():
-                return None
-            value = int(first)
-        found.add(value)
-    return found.pop() if len(found) == 1 else None
-
-
-def _compact(table: _AnyTable | None) -> _AnyTable | None:
-    """Keep one value of each column that has only one; such a column must not be written to."""
-    if table is None:
-        return None
-    columns = table.columns()
-    for name, column in columns.items():
-        only = _one_value([column])
-        if only is not None:
-            columns[name] = np.broadcast_to(np.array(only, column.dtype), len(column))
-    return type(table)(**columns)
-
-
-def _order(start: Int64, end: Int64) -> Int64:
-    """Return the rows in the order of (start, end), stable."""
-    order = np.argsort(start, kind="stable")
-    in_order = start[order]
-    tied = np.flatnonzero(in_order[1:] == in_order[:-1])
-    if (end[order[tied + 1]] < end[order[tied]]).any():
-        return np.lexsort((end, start))
-    return order
-
-
-def _sorted(table: _Timed) -> _Timed:
-    """Sort by (start, end), stable; a table in order is returned as it is."""
-    start, end = table.start_ns, table.end_ns
-    ordered = (start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] >= end[:-1]))
-    return table if ordered.all() else table.take(_order(start, end))
-
-
-def _rows_by_correlation(api: ApiCalls | None) -> Callable[[Int32, Int64], Int32]:
-    """Return the lookup from (process, correlation) to the row of the call in `api`, -1 if none.
-
-    Where several calls share an id, the one that started first counts: it is the outermost.
-    """
-    if api is None or not len(api):
-        return lambda process, correlation: np.full(len(process), -1, np.int32)
-    processes = int(api.process.max()) + 1
-    low, high = int(api.correlation.min()), int(api.correlation.max())
-    width = high - low + 1
-    if width * processes <= max(_LARGE_LOOKUP, 4 * len(api)):
-        table = np.full(width * processes, -1, np.int32)
-        slot = api.process.astype(np.int64) * width + (api.correlation - low)
-        table[slot[::-1]] = np.arange(len(api) - 1, -1, -1, dtype=np.int32)
-
-        def look_up(process: Int32, correlation: Int64) -> Int32:
-            inside = (correlation >= max(low, 0)) & (correlation <= high) & (process < processes)
-            slots = process.astype(np.int64) * width + (correlation - low)
-            return np.where(inside, table[np.where(inside, slots, 0)], -1).astype(np.int32)
-
-        return look_up
-
-    order = np.lexsort((np.arange(len(api)), api.correlation, api.process))
-    sorted_process, sorted_id = api.process[order], api.correlation[order]
-    bounds = np.searchsorted(sorted_process, np.arange(processes + 1))
-
-    def search(process: Int32, correlation: Int64) -> Int32:
-        found = np.full(len(process), -1, np.int32)
-        for number in range(processes):
-            mine = np.flatnonzero((process == number) & (correlation >= 0))
-            part = sorted_id[bounds[number] : bounds[number + 1]]
-            if not len(part) or not len(mine):
-                continue
-            at = np.minimum(np.searchsorted(part, correlation[mine]), len(part) - 1)
-            hit = part[at] == correlation[mine]
-            found[mine[hit]] = order[bounds[number] + at[hit]]
-        return found
-
-    return search
 
 
 def _mark_nccl_copies(

@@ -24,7 +24,7 @@ from gpuscope.analysis import Options
 from gpuscope.cli import main
 from gpuscope.errors import GpuscopeError, TraceError
 from gpuscope.model import codec
-from gpuscope.readers import database, nsys_sqlite, open_trace
+from gpuscope.readers import database, nsys_facts, open_trace
 from gpuscope.readers.anonymize import anonymize
 from gpuscope.report.text import render_analysis
 
@@ -259,7 +259,7 @@ def look_at_all(path: Path, *, compiled: bool) -> None:
     """Do what the commands do: any other error than one of ours fails the test."""
     with contextlib.suppress(GpuscopeError), pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "_LARGE_ROWS", 1 if compiled else 200_000)
-        nsys_sqlite.take_inventory(path)
+        nsys_facts.take_inventory(path)
     with contextlib.suppress(GpuscopeError), pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "_LARGE_ROWS", 1 if compiled else 200_000)
         trace = open_trace(path)
