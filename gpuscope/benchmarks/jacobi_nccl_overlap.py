@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from gpuscope.benchmarks._harness import CORRUPT, Benchmark, Result, Twin, open_ranks
@@ -40,9 +42,13 @@ _TWINS = (
 
 
 class _Graphed(NcclSteps):
-    """Two steps as one CUDA graph: after two, the arrays lie as they lay before."""
+    """Two steps as one CUDA graph: after two, the arrays lie as they lay before.
 
-    def __init__(self, *arguments: Any, order: str, communicator: Any) -> None:
+    `graphs` destroys it. A communicator waits for that: it would never end while there is a graph
+    that has captured its kernels.
+    """
+
+    def __init__(self, *arguments: Any, order: str, communicator: Any, graphs: ExitStack) -> None:
         super().__init__(*arguments, order=order, communicator=communicator)
         self.exchange()  # connects the ranks, which a capture cannot
         runtime = self.cp.cuda.runtime
@@ -52,7 +58,10 @@ class _Graphed(NcclSteps):
         for _ in range(2):
             self.step(0)
         self.high.wait_event(self.inner_done)
-        self.graph = keep_priorities(runtime.streamEndCapture(self.high.ptr))
+        captured = runtime.streamEndCapture(self.high.ptr)
+        self.graph = keep_priorities(captured)
+        graphs.callback(runtime.graphExecDestroy, self.graph)
+        runtime.graphDestroy(captured)
         runtime.graphUpload(self.graph, self.high.ptr)
         self.high.synchronize()
         self.tile.steps_done = 0
@@ -88,12 +97,14 @@ def _run(arguments: argparse.Namespace) -> Result:
     """Run the benchmark."""
     twin = None if arguments.twin is None else BENCHMARK.twin(arguments.twin).name
     order = twin if twin in (SAME_STREAM, CHAINED) else OVERLAPPED
-    variant = NcclSteps
     if arguments.graph:
         refuse_what_no_graph_does(arguments.steps, arguments.tolerance)
-        variant = _Graphed
-    with open_ranks(BENCHMARK.name, oversubscribe=arguments.oversubscribe) as ranks:
+    with (
+        open_ranks(BENCHMARK.name, oversubscribe=arguments.oversubscribe) as ranks,
+        ExitStack() as graphs,
+    ):
         kernels, communicator = StencilKernels(ranks.session.cp), ranks.nccl()
+        variant = partial(_Graphed, graphs=graphs) if arguments.graph else NcclSteps
         return measure(
             ranks,
             arguments,

@@ -45,15 +45,19 @@ _BARRIER = Twin(
 )
 _HEAP_BYTES = 4 << 30
 _BLOCK = 256
+_EDGE_BLOCKS = 128
+"""Blocks at most that compute an edge and put it. Each stands until what it put is there; so few
+leave the multiprocessors to the inner rows meanwhile."""
 
 _DEVICE_CODE = r"""
 #include <device/nvshmem_defines.h>
 #include <device/nvshmemx_defines.h>
 // Puts a block's part of a row; the last block of the row to be done signals.
-__device__ void put_part(float* halo, const float* row, unsigned count, int peer,
+__device__ void put_part(float* halo, const float* row, unsigned part, unsigned columns, int peer,
                          unsigned long long* signal, unsigned long long value, unsigned* done) {
+    unsigned first = blockIdx.x * part;
     __syncthreads();
-    nvshmemx_float_put_nbi_block(halo, row, count, peer);
+    nvshmemx_float_put_nbi_block(halo + first, row + first, min(part, columns - first), peer);
     nvshmem_quiet();  // each thread: what it wrote is there before it says so
     __syncthreads();
     if (threadIdx.x == 0 && atomicAdd(done, 1u) == gridDim.x - 1) {
@@ -62,22 +66,23 @@ __device__ void put_part(float* halo, const float* row, unsigned count, int peer
     }
 }
 // One step on columns [column, end_column) of a row, as jacobi_step does it, and the whole row to
-// the neighbour's halo.
+// the neighbour's halo, `part` columns a block.
 extern "C" __global__ void jacobi_edge_put(const float* __restrict__ from, float* to,
                                            unsigned columns, unsigned row, unsigned column,
                                            unsigned end_column, double* norm, float* halo,
-                                           int peer, unsigned long long* signal,
+                                           unsigned part, int peer, unsigned long long* signal,
                                            unsigned long long value, unsigned* done) {
-    unsigned first = blockIdx.x * blockDim.x;
-    unsigned x = first + threadIdx.x;
-    size_t begin = (size_t)row * columns, at = begin + x;
+    size_t begin = (size_t)row * columns;
+    unsigned end = min((blockIdx.x + 1) * part, columns);
     double sum = 0.0;
-    if (x >= column && x < end_column) {
+    for (unsigned x = blockIdx.x * part + threadIdx.x; x < end; x += blockDim.x) {
+        if (x < column || x >= end_column) continue;
+        size_t at = begin + x;
         float above = from[at - columns], here = from[at], below = from[at + columns];
         float mean = 0.25f * (((above + below) + from[at - 1]) + from[at + 1]);
         to[at] = mean;
         double change = (double)mean - (double)here;
-        sum = change * change;
+        sum += change * change;
     }
     for (int step = 16; step; step /= 2) sum += __shfl_down_sync(0xffffffffu, sum, step);
     __shared__ double sums[32];
@@ -87,16 +92,13 @@ extern "C" __global__ void jacobi_edge_put(const float* __restrict__ from, float
         for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) sum += sums[warp];
         atomicAdd(norm, sum);
     }
-    unsigned count = min(blockDim.x, columns - first);
-    put_part(halo + first, to + begin + first, count, peer, signal, value, done);
+    put_part(halo, to + begin, part, columns, peer, signal, value, done);
 }
 // The row as it is to the neighbour's halo.
-extern "C" __global__ void jacobi_put(const float* row, unsigned columns, float* halo, int peer,
-                                      unsigned long long* signal, unsigned long long value,
-                                      unsigned* done) {
-    unsigned first = blockIdx.x * blockDim.x;
-    unsigned count = min(blockDim.x, columns - first);
-    put_part(halo + first, row + first, count, peer, signal, value, done);
+extern "C" __global__ void jacobi_put(const float* row, unsigned columns, float* halo,
+                                      unsigned part, int peer, unsigned long long* signal,
+                                      unsigned long long value, unsigned* done) {
+    put_part(halo, row, part, columns, peer, signal, value, done);
 }
 """
 
@@ -198,11 +200,16 @@ class _InKernel(_Puts):
         """Issue a kernel that puts a row of an array: `arguments`, then where it goes."""
         import numpy as np
 
-        blocks = -(-array.shape[1] // _BLOCK)
+        columns = array.shape[1]
+        part = -(-columns // (_EDGE_BLOCKS * _BLOCK)) * _BLOCK
         halo, peer = address(array, target.halo), np.int32(target.side.neighbour)
         signal = target.signal, np.uint64(self.value), self.done
         with stream:
-            kernel((blocks,), (_BLOCK,), (*arguments, halo, peer, *signal))
+            kernel(
+                (-(-columns // part),),
+                (_BLOCK,),
+                (*arguments, halo, np.uint32(part), peer, *signal),
+            )
 
 
 def _run(arguments: argparse.Namespace) -> Result:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +41,35 @@ def measure(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         return found
 
     return measured
+
+
+@dataclass(frozen=True)
+class Run:
+    """A `gpuscope run` that has ended."""
+
+    folder: Path
+    done: subprocess.CompletedProcess[str]
+
+    @property
+    def untraced(self) -> dict[str, Any]:
+        """The result of all ranks, without a profiler."""
+        found: dict[str, Any] = json.loads((self.folder / "rank0" / "untraced.json").read_text())
+        return found
+
+
+@pytest.fixture
+def run_ranks(tmp_path: Path) -> Callable[..., Run]:
+    """Run a benchmark of ranks by `gpuscope run`, which must end with code 0 or another of these.
+
+    Each gets a folder of its own.
+    """
+    count = itertools.count()
+
+    def ran(*words: str, codes: Collection[int] = (0,)) -> Run:
+        folder = tmp_path / f"run{next(count)}"
+        command = [sys.executable, "-m", "gpuscope", "run", "--out", str(folder), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode in codes, done.stdout + done.stderr
+        return Run(folder, done)
+
+    return ran

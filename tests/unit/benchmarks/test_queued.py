@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -261,25 +263,32 @@ def test_a_graph_is_two_steps_and_is_launched_half_as_often(
             super().__init__(seed)
             runtime = self.cuda.runtime
             runtime.streamBeginCapture = lambda stream: log.append("begin")
-            runtime.streamEndCapture = lambda stream: log.append("end")
+            runtime.streamEndCapture = lambda stream: log.append("end") or 7
             runtime.graphUpload = lambda graph, stream: log.append("upload")
             runtime.graphLaunch = lambda graph, stream: log.append("launch")
+            runtime.graphDestroy = lambda graph: log.append(f"destroy {graph}")
+            runtime.graphExecDestroy = lambda graph: log.append(f"destroy ready {graph}")
 
     monkeypatch.setattr(sys.modules[__name__], "SimulatedGpu", Gpu)
-    monkeypatch.setattr(jacobi_nccl_overlap, "keep_priorities", lambda graph: 1)
+    monkeypatch.setattr(jacobi_nccl_overlap, "keep_priorities", lambda graph: 8)
     monkeypatch.setattr(
         Stream, "issue", lambda self, *work: None if self.number == NULL else log.append("work")
     )
-    steps = nccl_steps(jacobi_nccl_overlap._Graphed, nccl.log, 2, 0)
+    graphs = ExitStack()
+    make = partial(jacobi_nccl_overlap._Graphed, graphs=graphs)
+    steps = nccl_steps(make, nccl.log, 2, 0)
     groups = [word for word, _, _ in nccl.log].count("start")
     assert groups == 3  # once to connect, and two steps
     assert log[0] == "begin"
-    assert log[-2:] == ["end", "upload"]
+    assert log[-3:] == ["end", "destroy 7", "upload"]
     log.clear()
     array = steps.tile.now
     steps.run(6)
     assert log[:3] == ["launch"] * 3
     assert (steps.tile.steps_done, steps.tile.now is array) == (6, True)
+    log.clear()
+    graphs.close()  # while a graph is left, NCCL never ends the communicator
+    assert log == ["destroy ready 8"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""The stencil by NCCL and NVSHMEM on two GPUs for real: what is hidden, by trace and by time."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+
+import pytest
+
+from tests.gpu.conftest import Run
+
+pytestmark = [pytest.mark.multigpu, pytest.mark.mpi, pytest.mark.nsys]
+needs_nvshmem = pytest.mark.skipif(
+    importlib.util.find_spec("nvshmem") is None, reason="needs nvshmem4py"
+)
+
+SIZES = ("--rows", "352", "--columns", "262144", "--reps", "3")
+SMALL = ("--rows", "341", "--columns", "4099", "--steps", "10", "--reps", "2")
+VOID = (0, 5)
+"""The power cap may hold a GPU's clock down: the times are void then, not wrong."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jacobi-nccl-overlap",),
+        ("jacobi-nccl-overlap", "--graph"),
+        pytest.param(("jacobi-nvshmem",), marks=needs_nvshmem),
+    ],
+    ids=" ".join,
+)
+def test_the_exchange_hides_under_the_inner_rows(
+    words: tuple[str, ...], run_ranks: Callable[..., Run]
+) -> None:
+    run = run_ranks("--nsys", *words, *SIZES, codes=VOID)
+    assert " met " in run.done.stdout
+    figures = run.untraced["figures"]
+    assert figures["t_step_ns"] < 1.25 * figures["t_lb_ns"]
+    assert figures["t_step_ns"] < figures["t_comp_ns"] + 0.6 * figures["t_comm_ns"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jacobi-nccl",),
+        ("jacobi-nccl-overlap", "--twin", "same-stream"),
+        ("jacobi-nccl-overlap", "--twin", "event-chain"),
+        pytest.param(("jacobi-nvshmem", "--twin", "barrier"), marks=needs_nvshmem),
+    ],
+    ids=" ".join,
+)
+def test_without_the_schedule_nothing_hides(
+    words: tuple[str, ...], run_ranks: Callable[..., Run]
+) -> None:
+    run = run_ranks("--nsys", *words, *SIZES, codes=VOID)
+    assert " met " in run.done.stdout
+    assert run.untraced["figures"]["omb_overlap_ratio"] < 0.2
+
+
+@needs_nvshmem
+def test_what_kernels_put_cannot_be_observed_but_hides_by_time(
+    run_ranks: Callable[..., Run],
+) -> None:
+    run = run_ranks("--nsys", "jacobi-nvshmem", "--in-kernel", *SIZES, codes=VOID)
+    assert "inconclusive (not observable)" in run.done.stdout
+    figures = run.untraced["figures"]
+    assert figures["t_step_ns"] < figures["t_comp_ns"] + 0.6 * figures["t_comm_ns"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jacobi-nccl",),
+        ("jacobi-nccl-overlap",),
+        ("jacobi-nccl-overlap", "--graph"),
+        pytest.param(("jacobi-nvshmem",), marks=needs_nvshmem),
+        pytest.param(("jacobi-nvshmem", "--in-kernel"), marks=needs_nvshmem),
+    ],
+    ids=" ".join,
+)
+def test_one_changed_element_is_caught(
+    words: tuple[str, ...], run_ranks: Callable[..., Run]
+) -> None:
+    run = run_ranks("--untraced", *words, *SMALL, "--twin", "corrupt-element")
+    assert "caught, as it must be (wrong data: 1 of " in run.done.stdout
+
+
+@pytest.mark.parametrize("name", ["jacobi-nccl", "jacobi-nccl-overlap"])
+def test_ranks_stop_where_one_gpu_stops(name: str, run_ranks: Callable[..., Run]) -> None:
+    run = run_ranks("--untraced", name, *SMALL, "--tolerance", "25", codes=VOID)
+    assert run.untraced["figures"]["solve_steps"] > 1
