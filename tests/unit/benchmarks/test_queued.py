@@ -258,12 +258,16 @@ def test_a_graph_is_two_steps_and_is_launched_half_as_often(
 ) -> None:
     log: list[str] = []
 
+    def end_capture(stream: int) -> int:
+        log.append("end")
+        return 7
+
     class Gpu(SimulatedGpu):
         def __init__(self, seed: int) -> None:
             super().__init__(seed)
             runtime = self.cuda.runtime
             runtime.streamBeginCapture = lambda stream: log.append("begin")
-            runtime.streamEndCapture = lambda stream: log.append("end") or 7
+            runtime.streamEndCapture = end_capture
             runtime.graphUpload = lambda graph, stream: log.append("upload")
             runtime.graphLaunch = lambda graph, stream: log.append("launch")
             runtime.graphDestroy = lambda graph: log.append(f"destroy {graph}")
