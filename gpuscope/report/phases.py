@@ -111,8 +111,9 @@ def remarks(rows: Sequence[PhaseRow], result: Mapping[str, Any] | None) -> list[
         shows = f"the trace shows {format_ratio(hidden)} of the transfers hidden"
         if hidden - told > DISAGREE:
             found.append(
-                f"{says}, {shows}: what a step lasts longer than its kernels is not the "
-                "transfers, but MPI or the host that issues too late"
+                f"{says}, {shows}: what a step lasts longer than its kernels alone is not the "
+                f"transfers, but {_slower_kernels(row, result)}MPI, a host that issues too late, "
+                "or operations that wait for each other"
             )
         elif told - hidden > DISAGREE:
             found.append(
@@ -126,3 +127,14 @@ def _told_by_times(result: Mapping[str, Any] | None) -> float | None:
     """Return the share of the exchange that is hidden by the times (OMB), if the result has it."""
     ratio: float | None = ((result or {}).get("figures") or {}).get("omb_overlap_ratio")
     return ratio
+
+
+def _slower_kernels(row: PhaseRow, result: Mapping[str, Any] | None) -> str:
+    """Say what the kernels of a step take beside the transfers, if it is more than alone."""
+    found = result or {}
+    alone_ns = (found.get("figures") or {}).get("t_comp_ns")
+    steps = (found.get("options") or {}).get("steps") or 1
+    beside_ns = row.phases.compute_ns / row.instances / steps
+    if alone_ns is None or beside_ns <= alone_ns:
+        return ""
+    return f"kernels beside them ({format_ns(beside_ns)}, alone {format_ns(alone_ns)}), "

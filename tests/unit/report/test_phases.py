@@ -80,7 +80,19 @@ def test_times_and_trace_that_disagree_are_explained() -> None:
     assert told(0.95, HIDDEN) == []
     (low,) = told(0.5, HIDDEN)
     assert "50.0 % of the exchange is hidden, the trace shows 100.0 %" in low
-    assert "the host that issues too late" in low
+    assert "not the transfers, but MPI, a host that issues too late" in low
     (high,) = told(0.5, EXPOSED)
     assert "the trace shows 0.0 % of the transfers hidden" in high
     assert "the times flatter it" in high
+
+
+def test_kernels_that_are_slower_beside_transfers_are_named() -> None:
+    """The kernel of 100 µs is that of four steps."""
+
+    def told(alone_ns: int) -> str:
+        figures = {"omb_overlap_ratio": 0.5, "t_comp_ns": alone_ns}
+        (said,) = remarks(phase_rows([HIDDEN]), {"figures": figures, "options": {"steps": 4}})
+        return said
+
+    assert "but kernels beside them (25.0 µs, alone 22.0 µs), MPI, a host" in told(22_000)
+    assert "but MPI, a host" in told(25_000)
