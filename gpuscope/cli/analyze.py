@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gpuscope.cli._options import (
     add_cache_option,
@@ -38,7 +39,7 @@ from gpuscope.cli._options import (
 from gpuscope.errors import CannotJudgeError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpuscope.analysis import Options
     from gpuscope.api import Analyses
@@ -165,7 +166,16 @@ def _print(args: argparse.Namespace, analyses: Analyses) -> None:
             render_analysis(analysis, console, args.top)
         if ranks.are_ranks(analyses.traces):
             ranks.render(analyses.traces, None, console)
-        phases.render(analyses.traces, None, console)
+        phases.render(analyses.traces, _result_beside(analyses.traces[0].trace.path), console)
+
+
+def _result_beside(trace: str) -> Mapping[str, Any] | None:
+    """Return the result of the benchmark whose run a trace is of, if it lies in its folder."""
+    from gpuscope.recording.folder import RunFolder, read_result
+
+    folder = RunFolder(Path(trace).parent)
+    is_its_trace = Path(trace).name in {folder.sqlite.name, folder.report.name}
+    return read_result(folder.traced) if is_its_trace and folder.traced.is_file() else None
 
 
 def _check_found(args: argparse.Namespace, analyses: Analyses) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,25 @@ def test_ranks_are_judged_jointly(capsys: pytest.CaptureFixture[str]) -> None:
     assert "joint" in capsys.readouterr().out
     assert main(["analyze", ranks[0], str(samples.path("streams"))]) == 0
     assert "joint" not in capsys.readouterr().out
+
+
+def test_the_run_folder_of_a_benchmark_tells_what_its_times_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for rank in (0, 1):
+        folder = tmp_path / f"rank{rank}"
+        folder.mkdir()
+        shutil.copy(samples.path(f"jacobi_mpi_overlap_r{rank}"), folder / "trace.sqlite")
+        told = {"options": {"steps": 6}, "figures": {"omb_overlap_ratio": 0.5}}
+        (folder / "traced.json").write_text(json.dumps(told))
+    assert main(["analyze", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "on average a step" in out
+    assert "hidden by times" in out
+    assert "overlapped, rank 1: by the times (OMB) 50.0 % of the exchange is hidden" in out
+    # The traces alone tell neither.
+    assert main(["analyze", str(samples.path("jacobi_mpi_overlap_r0"))]) == 0
+    out = capsys.readouterr().out
+    assert "on average an instance" in out
+    assert "by times" not in out
