@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from gpuscope import mpi_clocks
 from gpuscope.intervals import distinct, number_rows
 from gpuscope.matching import REASONS, Kernels, Matches, match
 from gpuscope.model.classes import CODE
@@ -73,7 +74,20 @@ def exchanges(traces: Sequence[Trace]) -> list[Exchange | None]:
         found[number] = _described(traces[number], mine, each, reason)
     if reason is None:
         _match(traces, ranks, asked, found)
+    if len(traces) > 1 and not any(each is not None and each.clocks for each in found):
+        _set_by_mpi(traces, found)
     return found
+
+
+def _set_by_mpi(traces: Sequence[Trace], found: list[Exchange | None]) -> None:
+    """Where no kernels tell, let MPI's collectives tell how the ranks' clocks stand."""
+    if not _same_time(traces) or _seen_twice(traces):
+        return
+    for number, clock in enumerate(mpi_clocks.clocks(traces)):
+        if clock is not None:
+            exchange = found[number] or Exchange.unknown(len(_operations(traces[number])))
+            devices = range(len(traces[number].devices))
+            found[number] = replace(exchange, clocks=dict.fromkeys(devices, clock))
 
 
 def measured(exchange: Exchange | None) -> tuple[Int64 | None, Int64 | None]:

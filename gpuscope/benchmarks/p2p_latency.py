@@ -369,6 +369,12 @@ def _notes(
             f"the shortest hop takes {format_ns(least)}; over NVLink {format_ns(low)} to "
             f"{format_ns(high)} are commonly expected"
         )
+    beta, limit = figures["beta_bytes_per_s"], pair.link.limit_bytes_per_s
+    if beta is not None and limit is not None and beta > limit and direct:
+        notes.append(
+            f"β is more than the {format_rate(limit)} of {pair.link}: these messages are too short "
+            "to tell it"
+        )
     flatness = figures["flatness_ratio"]
     if flatness is not None and flatness > FLAT_RATIO:
         notes.append(

@@ -165,7 +165,8 @@ def one_clock(traces: Sequence[Trace]) -> Alignment:
     """Put the traces of one run on one clock, the first operation of all at 0.
 
     By the recorded time of day, set right by the communication kernels, which end together on all
-    ranks, where these can be matched. Where a trace has no time of day, all begin together.
+    ranks, or by MPI's collectives, where these can be matched. Where a trace has no time of day,
+    all begin together.
     """
     known = [trace.start_utc_ns for trace in traces if trace.start_utc_ns is not None]
     if len(traces) == 1 or len(known) < len(traces):
@@ -181,8 +182,8 @@ def one_clock(traces: Sequence[Trace]) -> Alignment:
     if len(clocks) == len(traces):
         known = [time + clock.offset_ns for time, clock in zip(known, clocks, strict=True)]
         note = (
-            "The traces share one clock by the time of day, set right by communication kernels "
-            f"that end together ({clocks[0].matched:,}, to within "
+            "The traces share one clock by the time of day, set right by what all ranks end "
+            f"together ({clocks[0].matched:,} kernels or MPI calls, to within "
             f"{format_ns(max(clock.residual_ns for clock in clocks))})."
         )
     begins = [time + trace.origin_ns for time, trace in zip(known, traces, strict=True)]

@@ -15,16 +15,22 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How a trace's clock stands to that of the first rank, by the ends of matched kernels."""
+    """How a trace's clock stands to that of the first rank.
+
+    By the ends of matched kernels, or else by MPI's collectives.
+    """
 
     offset_ns: int
     """What to add to this trace's UTC times to get the first rank's: the median difference."""
     residual_ns: int
-    """Median distance of the ends from each other once the offset is applied."""
+    """Median distance of the ends from each other once the offset is applied.
+
+    By collectives: how far off the offset can be at most.
+    """
     worst_ns: int
     """The largest such distance."""
     matched: int
-    """Number of kernels compared."""
+    """Number of kernels, or collectives, compared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,9 +124,10 @@ def _print_communication(entry: Communication, where: str, console: Console) -> 
 
     ranks = f", {len(entry.ranks)} ranks matched" if entry.ranks else ""
     clock = ""
-    if entry.clock is not None and entry.clock.offset_ns:
+    if entry.clock is not None and entry.clock.worst_ns:  # the first rank's is the clock
         apart, left = format_ns(entry.clock.offset_ns), format_ns(entry.clock.residual_ns)
-        clock = f", clock moved by {apart} (to within {left})"
+        moved = f"moved by {apart}" if entry.clock.offset_ns else "not moved"
+        clock = f", clock {moved} (to within {left})"
     me = "" if entry.rank is None else f" of rank {entry.rank}"
     console.print(f"[bold]messages{me}[/bold]{where}{ranks}{clock}", highlight=False)
     if entry.reason not in (None, ALONE):

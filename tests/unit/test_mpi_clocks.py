@@ -1,0 +1,96 @@
+"""The clocks of ranks without communication kernels, by the collectives of MPI."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from gpuscope import api, samples
+from gpuscope.analysis import Options
+from gpuscope.figures.timeline import Timeline
+from gpuscope.model.exchange import Clock
+from gpuscope.model.trace import Process, Trace
+from gpuscope.mpi_clocks import clocks
+from tests.make_trace import make_trace
+
+FIRST = Clock(0, 0, 0, 2)
+
+
+def rank(number: int, *calls: tuple[Any, ...], utc: int | None = 0) -> Trace:
+    trace = make_trace(kernels=[(0, 1000, "s1")], mpi=list(calls))
+    process = Process(100 + number, "made", number)
+    return dataclasses.replace(trace, start_utc_ns=utc, processes=(process,))
+
+
+def barriers(*spans: tuple[int, int]) -> list[tuple[Any, ...]]:
+    return [("MPI_Barrier", *span) for span in spans]
+
+
+ZERO = rank(0, *barriers((100, 200), (500, 540)))
+
+
+@pytest.mark.parametrize(
+    ("spans", "offset_ns", "open_ns"),
+    [
+        # The second barrier leaves -35 to 30, the first nothing that is nearer.
+        (((150, 205), (510, 535)), 0, 35),
+        # A clock that is 1000 behind: 965 to 1030.
+        (((-850, -795), (-490, -465)), 997, 33),
+        (((1150, 1205), (1510, 1535)), -1003, 33),
+    ],
+)
+def test_times_of_day_stay_within_what_barriers_allow(
+    spans: tuple[tuple[int, int], ...], offset_ns: int, open_ns: int
+) -> None:
+    one = rank(1, *barriers(*spans))
+    assert clocks([ZERO, one]) == [FIRST, Clock(offset_ns, open_ns, open_ns, 2)]
+
+
+def test_a_rank_that_left_before_another_entered_was_in_another_barrier() -> None:
+    # By the first barrier the clock is 1000 ahead, by the second it is right.
+    assert clocks([ZERO, rank(1, *barriers((1100, 1200), (500, 540)))]) == [None, None]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        rank(1, *barriers((100, 200))),
+        rank(1, ("MPI_Barrier", 100, 200), ("MPI_Allreduce", 500, 540)),
+        rank(1, ("MPI_Send", 100, 200), ("MPI_Bcast", 500, 540)),
+        rank(1),
+        rank(1, *barriers((100, 200), (500, 540)), utc=None),
+    ],
+)
+def test_other_collectives_or_none_tell_nothing(other: Trace) -> None:
+    assert clocks([ZERO, other]) == [None, None]
+
+
+def test_one_collective_fits_always_and_tells_nothing() -> None:
+    assert clocks([rank(0, *barriers((100, 200))), rank(1, *barriers((900, 950)))]) == [None, None]
+
+
+def test_ranks_of_one_run_are_set_right_for_their_messages_and_on_the_page() -> None:
+    late = rank(1, *barriers((-850, -795), (-490, -465)))
+    zero, one = api.analyze_together([ZERO, late], [Options(), Options()]).traces
+    assert [entry.clock for entry in zero.communication] == [FIRST]
+    assert [entry.clock for entry in one.communication] == [Clock(997, 33, 33, 2)]
+    note = Timeline([ZERO, late]).alignment.note
+    assert "set right by what all ranks end together (2 kernels or MPI calls, to within 33" in note
+    # Two traces of one rank are no two ranks.
+    again = dataclasses.replace(late, processes=ZERO.processes)
+    same, _ = api.analyze_together([ZERO, again], [Options(), Options()]).traces
+    assert [entry.clock for entry in same.communication] == [None]
+
+
+@pytest.mark.parametrize("name", ["nccl_group", "nccl_several", "jacobi_overlap"])
+def test_collectives_and_kernels_agree_where_there_are_both(name: str) -> None:
+    paths = [samples.path(f"{name}_r{number}") for number in (0, 1)]
+    analyses = api.analyze_files(paths, api.Request()).traces
+    (by_kernels,) = (entry.clock for entry in analyses[1].communication)
+    by_mpi = clocks([api.open_trace(path) for path in paths])[1]
+    assert by_kernels is not None
+    assert by_mpi is not None
+    assert by_kernels.matched != by_mpi.matched
+    assert abs(by_kernels.offset_ns - by_mpi.offset_ns) <= by_mpi.worst_ns + by_kernels.residual_ns
