@@ -203,7 +203,7 @@ def test_slow_uneven_and_unexpected_hops_are_pointed_out() -> None:
     assert "shortest hop takes 500 ns" in short
     (uneven,) = notes({8: 2000.0, 256: 2402.0})
     assert "a factor of 1.20, over 1.2" in uneven
-    (flat,) = notes({8: 2000.0, 65536: 2001.0})
+    (flat,) = notes({8: 2000.0, 256: 2000.0, 65536: 2001.0})
     assert flat.startswith("β is more than the 450 GB/s of NVLink × 18")
     # No NVLink, nothing expected of it.
     assert notes({8: 9000.0}, pair=make_pair(link=Link("PCIe", 16, 63e9))) == []
