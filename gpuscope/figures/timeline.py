@@ -182,8 +182,8 @@ def one_clock(traces: Sequence[Trace]) -> Alignment:
     if len(clocks) == len(traces):
         known = [time + clock.offset_ns for time, clock in zip(known, clocks, strict=True)]
         note = (
-            "The traces share one clock by the time of day, set right by what all ranks end "
-            f"together ({clocks[0].matched:,} kernels or MPI calls, to within "
+            "The traces share one clock by the time of day, set right by communication kernels or "
+            f"MPI calls that end together ({clocks[0].matched:,}, to within "
             f"{format_ns(max(clock.residual_ns for clock in clocks))})."
         )
     begins = [time + trace.origin_ns for time, trace in zip(known, traces, strict=True)]

@@ -77,7 +77,7 @@ def test_ranks_of_one_run_are_set_right_for_their_messages_and_on_the_page() -> 
     assert [entry.clock for entry in zero.communication] == [FIRST]
     assert [entry.clock for entry in one.communication] == [Clock(997, 33, 33, 2)]
     note = Timeline([ZERO, late]).alignment.note
-    assert "set right by what all ranks end together (2 kernels or MPI calls, to within 33" in note
+    assert "MPI calls that end together (2, to within 33" in note
     # Two traces of one rank are no two ranks.
     again = dataclasses.replace(late, processes=ZERO.processes)
     same, _ = api.analyze_together([ZERO, again], [Options(), Options()]).traces
