@@ -273,7 +273,7 @@ def test_allocations_beside_work_that_goes_on_drain_nothing() -> None:
             program.kernel(1, 10 * MS)
             program.host(MS)
             program.call("cudaMalloc_v3020", 4 * MS)
-            program.copy("h2d", 2, 4 * MS)  # ready before, and launched behind the call
+            program.copy("h2d", 2, 9 * MS)  # ready before, and launched behind the call
             program.wait()
 
     assert findings(program, allocation_sync.ANALYZER) == []
