@@ -70,3 +70,21 @@ def test_call_stacks_name_the_line(tmp_path: Path) -> None:
     (finding,) = (f for f in analysis["findings"] if f["id"] == "host-sync")
     places = [place["place"] for call in finding["evidence"]["calls"] for place in call["at"]]
     assert any("host_sync.py:" in place and "(chunks)" in place for place in places)
+
+
+@pytest.mark.multigpu
+@pytest.mark.mpi
+def test_ranks_out_of_step_are_seen_together(tmp_path: Path) -> None:
+    command = ["run", "--nsys", "--ranks", "2", "--capture", "cuda", "--out", str(tmp_path / "run")]
+    command += ["--", sys.executable, "-m", "tests.gpu.programs.comm_skew"]
+    for words in (command, ["analyze", str(tmp_path / "run"), "--json"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuscope", *words], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+
+    found = [
+        [(f["range"], f["id"]) for f in rank["findings"] if f["severity"] == "warning"]
+        for rank in json.loads(done.stdout)
+    ]
+    assert found == [[("comm_skew", "comm-skew")], []]

@@ -96,6 +96,37 @@ def test_two_ranks_together_show_who_waits() -> None:
     assert waiting.claim.endswith("mostly for rank 1")
 
 
+def test_ranks_out_of_step_are_told_with_what_balance_saves() -> None:
+    traces = [open_trace(samples.path(f"comm_skew_r{rank}")) for rank in (0, 1)]
+    found = []
+    for trace, exchange in zip(traces, exchanges(traces), strict=True):
+        transfer_ns, late_rank = measured(exchange)
+        options = Options(exchange=exchange, transfer_ns=transfer_ns, late_rank=late_rank)
+        result = run_all(trace, CAUSES, options)
+        found.append({(f.range, f.id): f for f in result.findings if f.severity == "warning"})
+
+    # Nothing else is to be said of either rank, in no range.
+    assert [list(each) for each in found] == [[("comm_skew", "comm-skew")], []]
+    finding = found[0]["comm_skew", "comm-skew"]
+    assert list(finding.evidence["waited_for_ns"]) == ["rank 1"]
+    measured_ns = span_ns("comm_skew_r0", "comm_skew") - span_ns("comm_skew_r0", "repaired")
+    assert finding.saving_ns == pytest.approx(measured_ns, rel=0.25)
+
+
+def test_pages_that_were_asked_for_are_no_migrations() -> None:
+    trace = open_trace(samples.path("uvm_migration"))
+    assert trace.ranges is not None
+    found = {}
+    for name, start_ns, end_ns in zip(
+        trace.ranges.name, trace.ranges.start_ns.tolist(), trace.ranges.end_ns.tolist(), strict=True
+    ):
+        options = Options(window_ns=(start_ns, end_ns))
+        ids = [finding.id for finding in run_all(trace, CAUSES, options).findings]
+        found[trace.strings[name]] = "uvm-migration" in ids
+
+    assert found == {"uvm_migration": True, "repaired": False}
+
+
 def test_one_rank_alone_cannot_tell_who_waits() -> None:
     abstained = {a.analyzer for a in analysis("jacobi_nccl_r0").abstained}
 
