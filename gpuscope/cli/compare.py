@@ -7,7 +7,7 @@ For example:
   gpuscope compare a1.sqlite a2.sqlite a3.sqlite --with b1.sqlite b2.sqlite b3.sqlite
   gpuscope compare runs/before runs/after           folders that hold repetitions of a run each
   gpuscope compare before.sqlite after.sqlite --path '*/streamed'
-  gpuscope compare last~1 last --view --align streamed    both timelines on one clock
+  gpuscope compare last~1 last --view --align '*/streamed'    both timelines on one clock
 
 Runs of several ranks are compared rank by rank.
 Ranges are matched by path, operations by name and occurrence. Every figure is the median over the
