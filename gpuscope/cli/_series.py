@@ -83,11 +83,17 @@ def write(
 
 
 def to_csv(options: Sequence[str], rows: Rows) -> str:
-    """Return a line a run: the values, times of each pass, stages, and figures, with all digits."""
+    """Return a line a run, with all digits.
+
+    That is the values, what the other options came to (each run calibrates itself), the times of
+    each pass, stages, and figures.
+    """
     lines = []
     scaled = scaling(options, rows)
     for at, (values, result) in enumerate(rows):
         line: dict[str, Any] = {**dict(zip(options, values, strict=True)), "valid": result["valid"]}
+        came_to = result["options"].items()
+        line |= {key: value for key, value in came_to if key.replace("_", "-") not in options}
         for name, times in result["passes"].items():
             for key in ("median_ns", "p10_ns", "p90_ns"):
                 line[f"{name}_{key}"] = times[key]

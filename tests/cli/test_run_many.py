@@ -330,6 +330,7 @@ def test_a_value_that_the_benchmark_refuses_ends_the_sweep_before_it_begins() ->
 def make_result(**figures: float | None) -> dict[str, Any]:
     return {
         "benchmark": "b",
+        "options": {"kernel_ratio": 2.0, "size_bytes": 64},
         "machine": {},
         "valid": True,
         "stages": {},
@@ -410,10 +411,10 @@ def test_the_plot_of_a_grid_has_lines_for_each_value_of_the_first_option() -> No
 
 def test_a_csv_line_has_every_key_of_all_runs() -> None:
     rows = [(("1",), make_result(a=1.0)), (("2",), make_result(b=None))]
-    head, first, second = _series.to_csv(["n"], rows).splitlines()
-    assert head == "n,valid,one_median_ns,one_p10_ns,one_p90_ns,a,b"
-    assert first == "1,True,3000000,1,2,1.0,"
-    assert second == "2,True,3000000,1,2,,"
+    head, first, second = _series.to_csv(["kernel-ratio"], rows).splitlines()
+    assert head == "kernel-ratio,valid,size_bytes,one_median_ns,one_p10_ns,one_p90_ns,a,b"
+    assert first == "1,True,64,3000000,1,2,1.0,"
+    assert second == "2,True,64,3000000,1,2,,"
 
 
 def test_a_machine_without_a_gpu_has_no_driver_to_name() -> None:
