@@ -152,7 +152,6 @@ class Recording:
                 "started_ns": UTC_NS,
                 "stopped_ns": UTC_NS + 1000,
                 "dropped": 0,
-                "buffers": len(self.buffers),
                 "callbacks": 2,
                 "callback_ns": 5_000,
                 "was_started": True,

@@ -223,7 +223,6 @@ class Collector:
                 started_ns=self._started_ns or now,
                 stopped_ns=self._stopped_ns or now,
                 dropped=self.library.dropped(),
-                buffers=self._used,
                 callbacks=len(self._meanwhile),
                 callback_ns=sum(self._meanwhile),
                 was_started=self._started_ns is not None,

@@ -54,13 +54,10 @@ _INFO, _WARNING, _ERROR = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written, and what was lost."""
+    """What it cost, and what was lost."""
 
-    rows: Mapping[str, int]
-    """Rows by table."""
     dropped: int
     """Records that found no buffer."""
-    buffers: int
     callbacks: int
     callback_ns: int
     was_killed: bool
@@ -135,7 +132,7 @@ def write(spool: Spool, path: Path, *, within: tuple[str, str | None] | None = N
     try:
         part.unlink(missing_ok=True)
         with contextlib.closing(sqlite3.connect(part)) as connection:
-            rows = export.write(connection)
+            export.write(connection)
             connection.commit()
         part.replace(path)
     except (OSError, sqlite3.OperationalError) as error:
@@ -143,9 +140,7 @@ def write(spool: Spool, path: Path, *, within: tuple[str, str | None] | None = N
         msg = f"{path} cannot be written ({error}): free some space, or give another folder."
         raise OutputError(msg) from None
     return Written(
-        rows=rows,
         dropped=end.dropped if end else 0,
-        buffers=end.buffers if end else 0,
         callbacks=end.callbacks if end else 0,
         callback_ns=end.callback_ns if end else 0,
         was_killed=end is None,
@@ -171,7 +166,7 @@ class _Export:
         self._ids: dict[str, int] = {}
         self._global_pid = start.pid << _PID_SHIFT
         self._drop_unfinished()
-        self._ranges = _pair_markers(records.get(layout.MARKER), self._texts)
+        self._ranges = _pair_markers(self._rows(layout.MARKER), self._texts)
         if within is not None:
             self._keep_within(*within)
         times = [
@@ -289,15 +284,14 @@ class _Export:
 
     # Tables
 
-    def write(self, connection: sqlite3.Connection) -> dict[str, int]:
-        """Write all tables; return the rows of each."""
-        counts = {}
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Write all tables."""
         for table, rows in self._tables():
             connection.execute(schema.create_statement(table))
-            counts[table] = _insert(connection, table, rows)
+            _insert(connection, table, rows)
         # The texts are known when all else is written.
         connection.execute(schema.create_statement("StringIds"))
-        counts["StringIds"] = _insert(
+        _insert(
             connection,
             "StringIds",
             {"id": list(self._ids.values()), "value": list(self._ids)},
@@ -306,7 +300,6 @@ class _Export:
             connection.execute(schema.create_statement(table))
             by_column = zip(*meanings, strict=True)
             _insert(connection, table, dict(zip(schema.columns(table), by_column, strict=True)))
-        return counts
 
     def _tables(self) -> Iterator[tuple[str, dict[str, _Value]]]:
         """Yield (table, columns); activities only where there are any, as nsys does."""
@@ -550,7 +543,7 @@ class _Export:
         )
 
 
-def _pair_markers(markers: Records | None, texts: Mapping[int, str]) -> dict[str, Any]:
+def _pair_markers(markers: Records, texts: Mapping[int, str]) -> dict[str, Any]:
     """Bring the two ends of NVTX ranges together, which come as records of their own.
 
     Returns
@@ -559,16 +552,9 @@ def _pair_markers(markers: Records | None, texts: Mapping[int, str]) -> dict[str
         By column: ``start`` and ``end`` (0 where none came) in UTC ns, ``type``, ``processId``,
         ``threadId``, and the lists ``name`` and ``domain`` (None is the default domain).
     """
-    if markers is None:
-        kinds = {"start": "u8", "end": "u8", "type": "i8", "processId": "u4", "threadId": "u4"}
-        return {
-            **{name: np.empty(0, kind) for name, kind in kinds.items()},
-            "name": [],
-            "domain": [],
-        }
     begun = markers[(markers["flags"] & (_FLAG_START | _FLAG_MARK)) > 0]
     ended = markers[(markers["flags"] & _FLAG_END) > 0]
-    ended = ended[np.argsort(ended["id"], kind="stable")]
+    ended = ended[np.argsort(ended["id"])]
     at = np.searchsorted(ended["id"], begun["id"])
     found = at < len(ended)
     found[found] = ended["id"][at[found]] == begun["id"][found]
@@ -589,8 +575,8 @@ def _pair_markers(markers: Records | None, texts: Mapping[int, str]) -> dict[str
     }
 
 
-def _insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, _Value]) -> int:
-    """Write columns as rows; return how many."""
+def _insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, _Value]) -> None:
+    """Write columns as rows."""
     count = next(len(column) for column in columns.values() if _is_column(column))
     lists = [_as_list(column, count) for column in columns.values()]
     quoted = ", ".join(f'"{name}"' for name in columns)
@@ -598,7 +584,6 @@ def _insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, _V
         f'INSERT INTO "{table}" ({quoted}) VALUES ({", ".join("?" * len(columns))})',
         zip(*lists, strict=True),
     )
-    return count
 
 
 def _has(rows: Records, name: str) -> bool:

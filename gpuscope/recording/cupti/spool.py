@@ -47,7 +47,6 @@ class End:
     stopped_ns: int
     dropped: int
     """Records for which there was no buffer."""
-    buffers: int
     callbacks: int
     """How often CUPTI called Python code between start and stop, to get or return a buffer."""
     callback_ns: int
