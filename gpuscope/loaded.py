@@ -241,7 +241,7 @@ class Trace:
         path: str | None = None,
         window: str | None = None,
         domain: str | None = None,
-        category: str | None = None,
+        category: str | int | None = None,
         attribute: str = "thread",
     ) -> Overlap:
         """Measure what ran at the same time.
@@ -285,7 +285,9 @@ class Trace:
             asked = "*"
         if asked is not None and window is not None:
             raise UsageError("a window cuts the whole trace: leave out the range, or the window.")
-        for name, value in (("range", range), ("path", path), ("window", window)):
+        category = str(category) if isinstance(category, int) else category
+        texts = {"range": range, "path": path, "window": window}
+        for name, value in {**texts, "domain": domain, "category": category}.items():
             _check_text(name, value)
         bounds = None if window is None else api.parse_window(window, self.raw.origin_ns)
         options = Options(
@@ -561,8 +563,15 @@ class Overlap:
             return f"{raw.path} holds no GPU work: record with CUDA tracing (-t cuda)."
         if not options.ranges:
             return f"no operation of {raw.path} lies in the window."
+        named = "" if options.ranges == ("*",) else f" {options.ranges[0]!r}"
+        within = " and ".join(
+            f"{what} {names[0]!r}"
+            for what, names in (("domain", options.domains), ("category", options.categories))
+            if names
+        )
+        within = f" of the {within}" if within else ""
         return (
-            f"no range {options.ranges[0]!r} in {raw.path} launched GPU work: `trace.ranges` lists "
+            f"no range{named}{within} in {raw.path} launched GPU work: `trace.ranges` lists "
             "those that did; with attribute='process' the launches of other threads count too."
         )
 

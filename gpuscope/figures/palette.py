@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuscope.errors import UsageError
 from gpuscope.model.classes import CLASSES
 
 _LIGHT = {
@@ -118,9 +119,18 @@ DARK = Theme(
 )
 
 
-def theme(name: str | None) -> Theme:
-    """Return the theme `name`; the light one for any name but ``dark``."""
-    return DARK if name == "dark" else LIGHT
+def theme(name: str) -> Theme:
+    """Return the theme `name`.
+
+    Raises
+    ------
+    UsageError
+        There is none of this name.
+    """
+    for each in (LIGHT, DARK):
+        if each.name == name:
+            return each
+    raise UsageError(f"there is no theme {name!r}: there are 'light' and 'dark'.")
 
 
 def style_sheet() -> str:

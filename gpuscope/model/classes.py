@@ -73,8 +73,8 @@ def built_in_rules() -> tuple[ClassRule, ...]:
     )
 
 
-def user_rules(texts: Iterable[str], source: str = "user") -> tuple[ClassRule, ...]:
-    """Parse rules of the form ``CLASS=REGEX``, as ``--class`` takes them.
+def user_rules(texts: str | Iterable[str], source: str = "user") -> tuple[ClassRule, ...]:
+    """Parse rules of the form ``CLASS=REGEX``, as ``--class`` takes them; a text alone is one.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def user_rules(texts: Iterable[str], source: str = "user") -> tuple[ClassRule, .
         A text has no ``=``, an unknown class, or a pattern that is no regular expression.
     """
     rules = []
-    for text in texts:
+    for text in [texts] if isinstance(texts, str) else texts:
         name, equals, pattern = text.partition("=")
         if not equals or name not in RULE_CLASSES or not pattern:
             raise UsageError(

@@ -198,6 +198,8 @@ def test_tables_as_they_were_read() -> None:
 
 def test_figures_can_be_drawn(streams: Trace) -> None:
     assert streams.overlap(range="streamed").figure("dark").data
+    with pytest.raises(UsageError, match="no theme 'blue'"):
+        streams.figure("blue")
     assert streams.figure().data
 
 
@@ -227,13 +229,25 @@ def test_causes_of_what_is_not_there_are_no_answer(streams: Trace) -> None:
         streams.causes(range="sequentail")
 
 
+def test_a_domain_or_category_that_is_not_there_is_named(streams: Trace) -> None:
+    with pytest.raises(CannotJudgeError, match="no range of the category '5' in "):
+        streams.overlap(category=5)
+    with pytest.raises(CannotJudgeError, match="no range 's' of the domain 'x' and category 'y' "):
+        streams.overlap(range="s", domain="x", category="y")
+
+
+def test_one_rule_for_classes_may_be_a_text() -> None:
+    trace = gpuscope.load(samples.path("streams"), classes="comm=dummy.*")
+    assert trace.overlap(range="streamed").verdict("comm", "h2d") == "overlapped"
+
+
 @pytest.mark.parametrize("operation", ["1.5ms", 3.7])
 def test_an_operation_is_named_by_its_row(streams: Trace, operation: Any) -> None:
     with pytest.raises(UsageError, match="give its row"):
         streams.explain(operation=operation)
 
 
-@pytest.mark.parametrize("name", ["range", "path", "window"])
+@pytest.mark.parametrize("name", ["range", "path", "window", "domain", "category"])
 def test_what_is_no_text_is_refused_in_words(streams: Trace, name: str) -> None:
     wrong: Any = {name: (0, 1)}
     with pytest.raises(UsageError, match=f"{name} is a text, not"):

@@ -84,7 +84,7 @@ def test_every_class_has_a_colour_of_its_own() -> None:
         colors = [theme.color(name) for name in CLASSES]
         assert len(set(colors)) == len(CLASSES)
     assert palette.theme("dark") is palette.DARK
-    assert palette.theme(None) is palette.LIGHT
+    assert palette.theme("light") is palette.LIGHT
 
 
 def test_one_class_has_no_matrix() -> None:
