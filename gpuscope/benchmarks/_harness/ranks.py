@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
@@ -48,6 +48,11 @@ class Ranks(Team):
         self.local_rank: int = self._here.Get_rank()
         self.local_size: int = self._here.Get_size()
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """The host, and the PCI bus id of the GPU."""
+        return self.mpi.Get_processor_name(), self.session.pci_bus_id
+
     def barrier(self) -> None:
         """Wait until all ranks are here."""
         self.comm.Barrier()
@@ -71,6 +76,8 @@ class Ranks(Team):
         ------
         MissingError
             CuPy has no NCCL here.
+        UsageError
+            Ranks share a GPU.
         """
         from cupy.cuda import nccl
 
@@ -79,6 +86,7 @@ class Ranks(Team):
                 "CuPy finds no NCCL: `pip install nvidia-nccl-cu13` (or cu12) brings it."
             )
         comm = self.comm if comm is None else comm
+        refuse_shared_gpus("NCCL", comm.allgather(self.place))
         identity = comm.bcast(nccl.get_unique_id() if comm.Get_rank() == 0 else None)
         return nccl.NcclCommunicator(comm.Get_size(), identity, comm.Get_rank())
 
@@ -175,6 +183,12 @@ def check_places(benchmark: str, size: int, here: int, gpus: int, *, least: int)
             f"{here} ranks, {counted(gpus, 'GPU')}: start {gpus}, or let them share "
             "with --oversubscribe (nothing is judged then)."
         )
+
+
+def refuse_shared_gpus(library: str, places: Sequence[tuple[str, str]]) -> None:
+    """Raise UsageError where two ranks have one GPU; a library wants one for each of them."""
+    if len(set(places)) < len(places):
+        raise UsageError(f"{library} wants a GPU for each rank: leave --oversubscribe out.")
 
 
 def _nccl_errors() -> tuple[type[Exception], ...]:

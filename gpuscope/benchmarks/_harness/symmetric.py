@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gpuscope.benchmarks._harness.ranks import Ranks
-from gpuscope.errors import MissingError, ProgramError, UsageError
+from gpuscope.benchmarks._harness.ranks import Ranks, refuse_shared_gpus
+from gpuscope.errors import MissingError, ProgramError
 
 INSTALL_HINT = "`pip install 'gpuscope[nvshmem]'` brings it, for CUDA 13"
 _HEAP_SPARE_BYTES = 64 << 20
@@ -200,8 +200,7 @@ def open_heap(ranks: Ranks, size_bytes: int) -> Iterator[Heap]:
     core, bindings = import_nvshmem()
     from cuda.core import Device
 
-    gpus = ranks.gather((ranks.mpi.Get_processor_name(), ranks.session.pci_bus_id))
-    refuse_shared_gpus(gpus)
+    refuse_shared_gpus("NVSHMEM", ranks.gather(ranks.place))
     # The heap does not grow everywhere.
     os.environ.setdefault("NVSHMEM_SYMMETRIC_SIZE", str(size_bytes + _HEAP_SPARE_BYTES))
     device = Device(ranks.session.device)
@@ -222,9 +221,3 @@ def open_heap(ranks: Ranks, size_bytes: int) -> Iterator[Heap]:
         heap.close()
     except (core.NvshmemError, core.NvshmemInvalid, bindings.NVSHMEMError) as error:
         raise ProgramError(f"NVSHMEM failed: {str(error).strip().splitlines()[0]}.") from error
-
-
-def refuse_shared_gpus(gpus: Sequence[tuple[str, str]]) -> None:
-    """Raise UsageError where two ranks have one GPU; `gpus` are (host, PCI bus id), one a rank."""
-    if len(set(gpus)) < len(gpus):
-        raise UsageError("NVSHMEM wants a GPU for each rank: leave --oversubscribe out.")

@@ -9,9 +9,8 @@ import pytest
 
 from gpuscope.benchmarks import nvshmem
 from gpuscope.benchmarks._harness import Link, Measured, Statistics
-from gpuscope.benchmarks._harness.symmetric import Heap, refuse_shared_gpus
+from gpuscope.benchmarks._harness.symmetric import Heap
 from gpuscope.benchmarks.nvshmem import neighbours
-from gpuscope.errors import UsageError
 
 SIZE_BYTES = 16
 
@@ -189,12 +188,6 @@ def test_what_must_be_seen() -> None:
     ]
     twin = nvshmem._expected(serialized=True)
     assert {(each.a, each.b, each.verdict) for each in twin} == {("kernel", "p2p", "serialized")}
-
-
-def test_ranks_that_share_a_gpu_are_refused() -> None:
-    refuse_shared_gpus([("one", "0:1"), ("two", "0:1"), ("one", "0:2")])
-    with pytest.raises(UsageError, match="a GPU for each rank"):
-        refuse_shared_gpus([("one", "0:1"), ("one", "0:1")])
 
 
 class Library:

@@ -12,7 +12,7 @@ import pytest
 
 from gpuscope.benchmarks._harness import gpu
 from gpuscope.benchmarks._harness.gpu import Pass, Session, Team
-from gpuscope.benchmarks._harness.ranks import check_places
+from gpuscope.benchmarks._harness.ranks import check_places, refuse_shared_gpus
 from gpuscope.errors import ProgramError, UsageError
 
 ROOT = Path(__file__).parents[3]
@@ -76,6 +76,12 @@ def test_places_that_do_not_do(places: dict[str, int], says: str) -> None:
 
 def test_as_many_ranks_as_gpus_do() -> None:
     check_places("nccl", size=4, here=2, gpus=2, least=2)
+
+
+def test_a_library_that_wants_a_gpu_for_each_rank_says_so() -> None:
+    refuse_shared_gpus("NCCL", [("one", "0:1"), ("two", "0:1"), ("one", "0:2")])
+    with pytest.raises(UsageError, match="NCCL wants a GPU for each rank"):
+        refuse_shared_gpus("NCCL", [("one", "0:1"), ("one", "0:1")])
 
 
 class Two(Team):
