@@ -11,8 +11,8 @@ Copies that are issued one by one from a slow loop measure the loop; several tha
 each other measure a rate. Two contexts on one GPU (``--two-contexts``) measure how the GPU takes
 turns between them.
 
-Where CUDA spreads the streams over several hardware queues, a hop waits for the queues' turns: on an
-H200 it took from 6.1 to 8.4 µs, another time in each process. So there is one.
+Where CUDA spreads the streams over several hardware queues, a hop waits for the queues' turns: on
+an H200 it took from 6.1 to 8.4 µs, another time in each process. So there is one.
 """
 
 from __future__ import annotations
