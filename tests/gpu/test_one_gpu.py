@@ -74,6 +74,11 @@ def test_a_twin_that_cannot_overlap_is_no_faster(
     assert {row["verdict"] for row in rows} == {"serialized"}
 
 
+def test_the_slow_copies_of_the_stencil_leave_the_clock_alone(measure: Measure) -> None:
+    found = measure("jacobi", "--reps", "5", "--twin", "pageable-snapshot")  # it must be valid
+    assert found["figures"]["speedup"] < 1.15
+
+
 @pytest.mark.parametrize(
     ("arguments", "peak"),
     [((), 32), (("--connections", "4"), 8), (("--twin", "one-connection"), 2),
