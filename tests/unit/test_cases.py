@@ -11,11 +11,38 @@ from gpuscope import cases
 from gpuscope.analysis import Options
 from gpuscope.analyzers import same_stream
 from gpuscope.cases import CALL_KINDS, LEVELS, Case, names_of
-from gpuscope.model.tables import PUSH_POP, START_END, Ranges
+from gpuscope.model.tables import PUSH_POP, START_END, ApiCalls, Ranges
 from gpuscope.model.trace import Trace
 from gpuscope.waits import call_name
 from tests.make_trace import make_trace
 from tests.unit.analyzers.test_causes_program import GAP_NS, MS, Program, findings
+
+
+@pytest.mark.parametrize(("share", "blocking"), [(0.0, False), (0.5, False), (0.9, True)])
+def test_a_copy_blocks_where_its_call_lasts_nearly_as_long(share: float, blocking: bool) -> None:
+    program = Program()
+    for _ in range(4):
+        program.copy("h2d", 1, MS, pageable=True)
+        program.rows[ApiCalls][-1]["end_ns"] += int(share * MS)
+        program.host(2 * MS)
+
+    found = Case.of(program.trace(), Options()).blocking_copies
+
+    assert found.tolist() == [blocking] * 4
+
+
+@pytest.mark.parametrize(("pause_ns", "read"), [(10_000, True), (200_000, False)])
+def test_a_read_is_waited_for_at_once(pause_ns: int, read: bool) -> None:
+    program = Program()
+    program.kernel(1, MS)
+    program.copy("d2h", 1, 1_000, size=4)
+    program.host(pause_ns)
+    program.wait(1)
+
+    reads, waits = Case.of(program.trace(), Options()).reads
+
+    assert reads.tolist() == [False, read]
+    assert len(waits) == read
 
 
 def test_names_of_calls() -> None:

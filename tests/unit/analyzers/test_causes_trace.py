@@ -26,12 +26,13 @@ def of(trace: Trace, *analyzers: object, options: Options | None = None) -> list
 # wddm-batching
 
 
-def bursts(kept_back_ns: int, system: str = WINDOWS) -> Trace:
-    """Launches in groups of four; the GPU begins each group long after its launches returned."""
+def bursts(kept_back_ns: int, system: str = WINDOWS, every: int = 1) -> Trace:
+    """Launches in groups of four; the GPU begins some groups long after their launches returned."""
     program = Program()
-    for _ in range(20):
+    for group in range(40):
         for _ in range(4):
-            program.free[1] = max(program.free.get(1, 0), program.now + kept_back_ns)
+            if group % every == 0:
+                program.free[1] = max(program.free.get(1, 0), program.now + kept_back_ns)
             program.kernel(1, 10_000)
         program.wait(1)
         program.host(300_000)
@@ -47,7 +48,9 @@ def test_launches_sent_in_bursts() -> None:
 
 
 @pytest.mark.parametrize(
-    "trace", [bursts(0), bursts(400_000, system="Ubuntu 24.04")], ids=["at once", "linux"]
+    "trace",
+    [bursts(0), bursts(400_000, system="Ubuntu 24.04"), bursts(400_000, every=3)],
+    ids=["at once", "linux", "now and then"],
 )
 def test_launches_sent_at_once_or_elsewhere(trace: Trace) -> None:
     assert of(trace, driver_model.ANALYZER) == []
