@@ -318,3 +318,16 @@ def test_kinds_of_operations_are_the_same_however_the_rows_are_cut(
     assert cut.columns == whole.columns
     assert cut.count > 10
     np.testing.assert_array_equal(cut.of_operation, whole.of_operation)
+
+
+def test_a_node_of_a_graph_may_wait_for_an_edge_instead_of_room() -> None:
+    program = Program()
+    program.kernel(1, 2 * MS, blocks=10_000)
+    program.free[2] = program.free[1]
+    program.kernel(2, MS)
+    trace = program.trace()
+    assert trace.operations is not None
+    node = dataclasses.replace(trace.operations, graph_node=np.array([-1, 7]))
+
+    assert reasons(trace) == ["host", "sm"]
+    assert reasons(dataclasses.replace(trace, operations=node)) == ["host", "unknown"]
