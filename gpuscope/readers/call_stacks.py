@@ -27,6 +27,7 @@ Frame = tuple[str, str, int]
 def read_stacks(
     database: Database,
     api: ApiCalls | None,
+    of_python: bool,
     call_of: Callable[[Int64, Int64], npt.NDArray[Any]],
     thread_of: Callable[[Int64], npt.NDArray[Any]],
     add: Callable[[str], int],
@@ -39,6 +40,8 @@ def read_stacks(
         The export.
     api
         Its API calls, as they were read.
+    of_python
+        Whether it has the domain of Python's stacks.
     call_of
         Turns globalTids and correlation ids into rows of `api`, -1 for none.
     thread_of
@@ -49,7 +52,8 @@ def read_stacks(
     if api is None or not len(api):
         return None
     stacks, begun = _native(database, call_of)
-    stacks |= _python(database, api, thread_of, begun)
+    if of_python:
+        stacks |= _python(database, api, thread_of, begun)
     if not stacks:
         return None
     rows = [

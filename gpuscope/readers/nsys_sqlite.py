@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +78,8 @@ _CAPTURE_END = re.compile(r"cu(da)?StreamEndCapture")
 _OF_LAUNCHES = ("correlationId", "graphNodeId")
 """Columns that only matter where launches are looked up."""
 _NOTHING = (np.empty(0, np.int64), np.empty(0, np.int64))
+_CATEGORY, _DOMAIN = 33, 75
+"""Types of NVTX events that name a category or a domain."""
 
 _SPECS: Mapping[str, tuple[schema.TableSpec, ...]] = {
     "operations": schema.OPERATION_TABLES,
@@ -113,6 +115,18 @@ def read(
         check_kind(database)
         assembly = _Assembly(database, (*rules, *built_in_rules()), progress)
         return assembly.trace(frozenset(tables))
+
+
+class _Text(NamedTuple):
+    """An NVTX event that holds a name, as the export has it."""
+
+    kind: int
+    start: Any
+    thread: Any
+    domain: Any
+    category: Any
+    text: Any
+    text_id: Any
 
 
 class _Assembly:
@@ -171,6 +185,7 @@ class _Assembly:
             stacks = read_stacks(
                 self.database,
                 api,
+                schema.PYTHON_STACKS in (text for *_, text in self._named(_DOMAIN)),
                 lambda tids, ids: self._launch_of(self._thread_of(tids)[0], ids),
                 lambda tids: self._thread_of(tids)[1],
                 self.strings.add,
@@ -557,18 +572,14 @@ class _Assembly:
     def _range_names(self, raw: Columns) -> Int32:
         """Names by ``textId``, or by the ``text`` that unregistered ranges carry themselves."""
         by_id = self._name_index(raw["textId"], missing="")
-        if "text" not in self.database.columns("NVTX_EVENTS"):
-            return by_id
-        spec = schema.NVTX
-        own = self.database.rows(
-            f"SELECT start, eventType, ifnull(globalTid, -1), text FROM NVTX_EVENTS "
-            f"WHERE {spec.where} AND text IS NOT NULL"
-        )
-        if not own:
-            return by_id
         names: dict[tuple[Any, ...], list[int]] = {}
-        for *key, text in own:
-            names.setdefault(tuple(key), []).append(self.strings.add(str(text)))
+        for event in self._naming:
+            if event.kind not in (_DOMAIN, _CATEGORY):
+                thread = -1 if event.thread is None else event.thread
+                key = (event.start, event.kind, thread)
+                names.setdefault(key, []).append(self.strings.add(str(event.text)))
+        if not names:
+            return by_id
         for row in np.flatnonzero(raw["textId"] < 0).tolist():
             pending = names.get(
                 tuple(int(raw[c][row]) for c in ("start", "eventType", "globalTid"))
@@ -588,7 +599,7 @@ class _Assembly:
         """Name of each (process, domain id) that has one."""
         return {
             (owner, domain): self.strings.add(text)
-            for owner, domain, _, text in self._named("eventType = 75")
+            for owner, domain, _, text in self._named(_DOMAIN)
             if domain
         }
 
@@ -596,26 +607,38 @@ class _Assembly:
         """Names of the categories, which are numbered per domain."""
         return tuple(
             Category(owner, self._domain_names.get((owner, domain), -1), number, text)
-            for owner, domain, number, text in self._named("eventType = 33")
+            for owner, domain, number, text in self._named(_CATEGORY)
         )
 
-    def _named(self, which: str) -> list[tuple[int, int, int, str]]:
-        """Return process, domain id, category and text of the events that give names."""
+    @functools.cached_property
+    def _naming(self) -> list[_Text]:
+        """The names of domains and categories, and of ranges that carry their own.
+
+        One query finds them all, as it has to go through every event.
+        """
         present = self.database.columns("NVTX_EVENTS").keys()
-        if not {"eventType", "domainId", "globalTid"} <= present:
+        if "eventType" not in present:
             return []
-        text, category = (name if name in present else "NULL" for name in ("text", "category"))
-        rows = self.database.rows(
-            f"SELECT globalTid, domainId, {category}, {text}, textId FROM NVTX_EVENTS WHERE {which}"
-        )
-        ids = [row[4] for row in rows if isinstance(row[4], int)]
+        names = ("eventType", "start", "globalTid", "domainId", "category", "text", "textId")
+        listed = ", ".join(name if name in present else "NULL" for name in names)
+        where = f"eventType IN ({_CATEGORY}, {_DOMAIN})"
+        if "text" in present:
+            where += f" OR ({schema.NVTX.where} AND text IS NOT NULL)"
+        rows = self.database.rows(f"SELECT {listed} FROM NVTX_EVENTS WHERE {where}")
+        return [_Text(*row) for row in rows]
+
+    def _named(self, kind: int) -> list[tuple[int, int, int, str]]:
+        """Return process, domain id, category and text of the events that give names."""
+        events = [event for event in self._naming if event.kind == kind]
+        ids = [event.text_id for event in events if isinstance(event.text_id, int)]
         texts = self.database.strings("StringIds", ids)
         found = []
-        for tid, domain, number, own, text_id in rows:
-            label = own if own is not None else texts.get(text_id)
+        for event in events:
+            label = event.text if event.text is not None else texts.get(event.text_id)
+            tid, domain = event.thread, event.domain
             if label is not None and isinstance(tid, int) and isinstance(domain, int):
                 owner = self.processes.number((tid >> PROCESS_SHIFT,))
-                number = number if isinstance(number, int) else -1
+                number = event.category if isinstance(event.category, int) else -1
                 found.append((owner, domain, number, str(label)))
         return found
 
