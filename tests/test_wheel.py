@@ -79,7 +79,8 @@ def test_sdist_has_no_links_and_builds_the_same_wheel(
 ) -> None:
     with tarfile.open(sdist) as archive:
         assert not [member.name for member in archive if member.issym() or member.islnk()]
-        archive.extractall(tmp_path, filter="data")
+    # What a Python of 3.11.2, as Debian 12 has it, unpacks without a warning differs from 3.12's.
+    subprocess.run(["tar", "-xf", sdist, "-C", tmp_path], check=True)
 
     rebuilt = build(tmp_path / f"gpuscope-{__version__}", "wheel", tmp_path / "rebuilt")
 
