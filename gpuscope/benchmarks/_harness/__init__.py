@@ -139,7 +139,6 @@ __all__ = [
     "device_mpi",
     "enable_peer_access",
     "event_for",
-    "fit_chunk",
     "fit_messages",
     "format_size",
     "host_array",
