@@ -500,7 +500,9 @@ def findings_panel(session: Session) -> Any:
 def _finding(session: Session, number: int, finding: Finding) -> Any:
     window = session.finding_window(number, finding)
     told = saving_text(finding)
-    saving = [html.Span(f"saves {told}", className="saving")] if told else []
+    amount, _, limit = told.partition(", ")
+    saving = [html.Span(amount, className="saving")] if amount else []
+    limit = f" (saves {told})" if limit else ""
     place = session.place_of(number, finding)
     where = f" in {plain(place, 80)}" if place else ""
     word = "warning" if finding.severity == "warning" else "note"
@@ -519,7 +521,7 @@ def _finding(session: Session, number: int, finding: Finding) -> Any:
                 ]
             ),
             html.P(plain(finding.claim, 600)),
-            html.P(f"→ {plain(finding.advice, 600)}", className="advice"),
+            html.P(f"→ {plain(finding.advice, 600)}{limit}", className="advice"),
         ],
         type="button",
         disabled=window is None,
