@@ -7,6 +7,8 @@ A PCIe link has two directions, and is full duplex: both are measured alone and 
     both   [h2d][h2d][h2d] …         two streams, started together
            [d2h][d2h][d2h] …
 
+Behind the gate that starts a pass one copy of each direction goes first, so that the link is awake.
+
 Of `both` two figures are given: the sum (all bytes over all time), and each direction's own rate
 while the other is at work, which is how nvbandwidth reports its bidirectional copies.
 """
@@ -110,6 +112,19 @@ class _Workload:
         target, source = self.host_to.ctypes.data, self.device_from.data.ptr
         runtime.memcpyAsync(target, source, self.size_bytes, runtime.memcpyDeviceToHost, stream.ptr)
 
+    def lead_in(self) -> None:
+        """One copy in, which is not measured."""
+        self.copy_in(self.inward[0])
+
+    def lead_out(self) -> None:
+        """One copy out, which is not measured."""
+        self.copy_out(self.outward[0])
+
+    def lead_both(self) -> None:
+        """One copy each way."""
+        self.lead_in()
+        self.lead_out()
+
     def h2d(self) -> None:
         """All copies in, on the first stream."""
         for _ in range(self.copies):
@@ -189,18 +204,8 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     work = _Workload(
         session, size_bytes, copies, streams=options.same_direction, pinned=not pageable
     )
-    passes = [
-        Pass("h2d", work.inward, work.h2d, waits=pageable),
-        Pass("d2h", work.outward, work.d2h, waits=pageable),
-        Pass("both", [*work.inward, *work.outward], work.both, waits=pageable),
-    ]
-    if options.same_direction > 1:
-        passes += [
-            Pass("h2d-shared", work.inward, work.h2d_shared, waits=pageable),
-            Pass("d2h-shared", work.outward, work.d2h_shared, waits=pageable),
-        ]
     measured = session.measure(
-        passes,
+        _passes(work, shared=options.same_direction > 1, pageable=pageable),
         reps,
         check=work.check,
         corrupt=work.host_to if twin == CORRUPT.name else None,
@@ -226,6 +231,24 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         lines=_lines(figures),
         notes=notes,
     )
+
+
+def _passes(work: _Workload, *, shared: bool, pageable: bool) -> list[Pass]:
+    """Return the passes: either direction, both, and if `shared` either over several streams."""
+    inward, outward = work.inward, work.outward
+    passes = [
+        Pass("h2d", inward, work.h2d, lead=work.lead_in),
+        Pass("d2h", outward, work.d2h, lead=work.lead_out),
+        Pass("both", [*inward, *outward], work.both, lead=work.lead_both),
+    ]
+    if shared:
+        passes += [
+            Pass("h2d-shared", inward, work.h2d_shared, lead=work.lead_in),
+            Pass("d2h-shared", outward, work.d2h_shared, lead=work.lead_out),
+        ]
+    if pageable:  # such a copy waits on the host, and would wait for ever behind a closed gate
+        return [replace(each, waits=True, lead=None) for each in passes]
+    return passes
 
 
 def _expected(*, pageable: bool) -> Expected:

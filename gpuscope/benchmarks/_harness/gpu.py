@@ -132,8 +132,11 @@ class StartGate:
         self.hold([self._stream])  # loads the kernel now: loading may wait for the whole device
         self.finish([self._stream])
 
-    def hold(self, streams: Sequence[Any]) -> None:
-        """Close the gate: what is issued to `streams` from here on waits until it opens."""
+    def hold(self, streams: Sequence[Any], lead: Callable[[], None] | None = None) -> None:
+        """Close the gate: what is issued to `streams` from here on waits until it opens.
+
+        What `lead` issues to them goes first once it opens, and is not in the time.
+        """
         import numpy as np
 
         self._ticket += 1
@@ -145,6 +148,12 @@ class StartGate:
                 np.uint64(GATE_LIMIT_NS),
             )
             self._kernel((1,), (1,), arguments)
+        if lead is not None:
+            self.started.record(self._stream)
+            for stream in streams:
+                stream.wait_event(self.started)
+            lead()
+            self._join(streams)
         self.started.record(self._stream)
         for stream in streams:
             stream.wait_event(self.started)
@@ -166,10 +175,7 @@ class StartGate:
         ProgramError
             The gate gave up before it was opened, so the time means nothing.
         """
-        for stream in streams:
-            event = event_for(self._cp, stream)
-            event.record(stream)
-            self._stream.wait_event(event)
+        self._join(streams)
         self._ended.record(self._stream)
         if before_opening is not None:
             before_opening()
@@ -181,6 +187,13 @@ class StartGate:
                 "issue the work in that time. Is the machine overloaded?"
             )
         return self.since_start_ns(self._ended)
+
+    def _join(self, streams: Sequence[Any]) -> None:
+        """Let the gate's stream wait for what was issued to all `streams`."""
+        for stream in streams:
+            event = event_for(self._cp, stream)
+            event.record(stream)
+            self._stream.wait_event(event)
 
     def since_start_ns(self, event: Any) -> int:
         """Return the time from the opening to a recorded, reached event."""
@@ -219,7 +232,9 @@ class Pass:
 
     ``issue`` starts everything on ``streams`` and returns. Where it waits for the GPU in between
     (``waits``), the gate is opened before it, since it would wait for ever behind a closed one.
-    ``prepare`` is done before the range begins, and is neither timed nor judged.
+    ``prepare`` is done before the range begins, and is neither timed nor judged. Nor is what
+    ``lead`` issues on the streams: it runs right before the rest, behind the same gate, and may
+    not wait.
     """
 
     name: str
@@ -227,6 +242,7 @@ class Pass:
     issue: Callable[[], None]
     waits: bool = False
     prepare: Callable[[], None] | None = None
+    lead: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -538,7 +554,7 @@ class Session:
         """Run one pass under its range; return its time and that of issuing it, in ns."""
         if item.prepare is not None:
             item.prepare()
-        self.joint_gate.hold(item.streams)
+        self.joint_gate.hold(item.streams, item.lead)
         try:
             if item.waits:
                 self.team.barrier()

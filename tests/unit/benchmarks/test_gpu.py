@@ -110,6 +110,31 @@ def test_the_end_is_recorded_before_the_gate_opens(cupy: Any) -> None:
     assert flag[0] == gate._ticket
 
 
+def test_what_leads_runs_behind_the_gate_before_the_time_begins(cupy: Any) -> None:
+    gate, streams = StartGate(cupy), [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
+    opened, (a, b) = gate.started.name, (stream.name for stream in streams)
+    cupy.log.clear()
+    gate.hold(streams, lambda: cupy.log.append("lead"))
+    own = gate._stream.name
+    kernel, *rest = cupy.log
+    assert kernel == f"gs_gate {own}"
+    ends = [line.split()[0] for line in rest[4:8:2]]
+    assert rest == [
+        f"{opened} in {own}", f"{a} waits for {opened}", f"{b} waits for {opened}", "lead",
+        f"{ends[0]} in {a}", f"{own} waits for {ends[0]}",
+        f"{ends[1]} in {b}", f"{own} waits for {ends[1]}",
+        f"{opened} in {own}", f"{a} waits for {opened}", f"{b} waits for {opened}",
+    ]  # fmt: skip
+
+
+def test_what_leads_a_pass_is_issued_before_it(cupy: Any, session: Session) -> None:
+    order: list[str] = []
+    item = make_pass(cupy, "a")
+    led = Pass("a", item.streams, lambda: order.append("a"), lead=lambda: order.append("lead"))
+    session.measure([led], 2, check=lambda: None, warm=False)
+    assert order == ["lead", "a"] * 2
+
+
 def test_a_gate_that_another_process_opens_is_left_to_it(cupy: Any) -> None:
     flag = np.zeros(1, np.uint32)
     watching, opening = StartGate(cupy, flag, opens=False), StartGate(cupy, flag)

@@ -55,6 +55,24 @@ def test_the_copies_of_both_directions_are_issued_in_turn(cupy: Any) -> None:
     assert work.own_ns(1) == (2_000_000, 2_000_000)
 
 
+def test_pageable_copies_open_the_gate_and_nothing_leads_them(cupy: Any) -> None:
+    work = object.__new__(host_bandwidth._Workload)
+    work.inward, work.outward = ([cupy.cuda.Stream(non_blocking=True)] for _ in range(2))
+    issued: list[str] = []
+    work.copy_in = lambda stream: issued.append(f"in {stream.name}")  # type: ignore[method-assign]
+    work.copy_out = lambda stream: issued.append(f"out {stream.name}")  # type: ignore[method-assign]
+    pinned = host_bandwidth._passes(work, shared=True, pageable=False)
+    for each in pinned:
+        assert each.lead is not None
+        each.lead()
+    assert issued == ["in s1", "out s2", "in s1", "out s2", "in s1", "out s2"]
+    assert {each.waits for each in pinned} == {False}
+    pageable = host_bandwidth._passes(work, shared=False, pageable=True)
+    assert [(each.name, each.waits, each.lead) for each in pageable] == [
+        ("h2d", True, None), ("d2h", True, None), ("both", True, None),
+    ]  # fmt: skip
+
+
 def test_both_directions_must_share_four_fifths_of_their_time() -> None:
     good, twin = (host_bandwidth._expected(pageable=pageable) for pageable in (False, True))
     assert (good.verdict, good.ratio_limit, good.least_rho) == ("overlapped", 1.0, 0.8)
