@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -61,3 +63,38 @@ def test_one_changed_element_is_caught(
 ) -> None:
     run = run_ranks("--untraced", *words, "--twin", "corrupt-element", "--reps", "2")
     assert "caught, as it must be (wrong data: 1 of" in run.done.stdout
+
+
+ALONE = """
+import sys, time
+from cupy.cuda import nccl
+from gpuscope.benchmarks._harness import leave, open_ranks
+from gpuscope.errors import ProgramError
+
+def work():
+    with open_ranks("alone") as ranks:
+        communicator, data = ranks.nccl(), ranks.session.cp.zeros(1 << 20, "float32")
+        stream = ranks.session.cp.cuda.Stream(non_blocking=True)
+        add = data.data.ptr, data.data.ptr, data.size, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, stream.ptr
+        communicator.allReduce(*add)
+        stream.synchronize()
+        ranks.barrier()
+        if ranks.rank == 1:
+            communicator.allReduce(*add)
+            raise ProgramError("rank 1 fails")
+        time.sleep(300)
+
+try:
+    work()
+except ProgramError as error:
+    print(error, file=sys.stderr)
+    code = error.exit_code
+leave(code)
+"""
+
+
+def test_a_rank_that_fails_waits_for_no_other_that_its_kernel_waits_for() -> None:
+    command = ["mpirun", "-n", "2", sys.executable, "-c", ALONE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "rank 1 fails" in done.stderr
+    assert done.returncode == 1

@@ -31,6 +31,11 @@ _PORTABLE = 1
 """cudaHostRegisterPortable."""
 
 
+_FAILED: list[Ranks] = []
+"""Whose block ended by an error. They are kept until :func:`leave`: a communicator of NCCL that is
+destroyed waits for its kernels, and for the other ranks, which do not know of the error."""
+
+
 class Ranks(Team):
     """All ranks of the run, seen from one of them; made by :func:`open_ranks`.
 
@@ -47,6 +52,8 @@ class Ranks(Team):
         self._here = comm.Split_type(mpi.COMM_TYPE_SHARED)
         self.local_rank: int = self._here.Get_rank()
         self.local_size: int = self._here.Get_size()
+        self._communicators: list[Any] = []
+        """Of NCCL; see :data:`_FAILED`."""
 
     @property
     def place(self) -> tuple[str, str]:
@@ -88,7 +95,9 @@ class Ranks(Team):
         comm = self.comm if comm is None else comm
         refuse_shared_gpus("NCCL", comm.allgather(self.place))
         identity = comm.bcast(nccl.get_unique_id() if comm.Get_rank() == 0 else None)
-        return nccl.NcclCommunicator(comm.Get_size(), identity, comm.Get_rank())
+        made = nccl.NcclCommunicator(comm.Get_size(), identity, comm.Get_rank())
+        self._communicators.append(made)
+        return made
 
     def gate(self, cp: Any, own: StartGate) -> StartGate:
         """Return a gate that opens on all GPUs of this host at once, if CUDA can see its flag.
@@ -237,8 +246,11 @@ def open_ranks(benchmark: str, *, least: int = 2, oversubscribe: bool = False) -
         ranks.session = session
         try:
             yield ranks
-        except _nccl_errors() as error:
-            raise ProgramError(f"NCCL failed: {error}.") from error
+        except BaseException as error:
+            _FAILED.append(ranks)
+            if isinstance(error, _nccl_errors()):
+                raise ProgramError(f"NCCL failed: {error}.") from error
+            raise
 
 
 def leave(code: int) -> NoReturn:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gpuscope.benchmarks._harness import gpu
+from gpuscope.benchmarks._harness import ranks as module
 from gpuscope.benchmarks._harness.gpu import Pass, Session, Team
-from gpuscope.benchmarks._harness.ranks import check_places, refuse_shared_gpus
+from gpuscope.benchmarks._harness.ranks import check_places, open_ranks, refuse_shared_gpus
 from gpuscope.errors import ProgramError, UsageError
 
 ROOT = Path(__file__).parents[3]
@@ -169,6 +172,65 @@ def test_an_mpi_started_for_processes_of_one_thread_is_refused(
     done = _mpirun(2, [str(program)])
     assert "this MPI was started for processes of one thread: unset" in done.stdout
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_a_rank_that_fails_has_of_nccl_is_not_destroyed(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That would wait for the other ranks."""
+    destroyed = []
+
+    class Communicator:
+        def __init__(self, size: int, identity: object, rank: int) -> None: ...
+
+        def __del__(self) -> None:
+            destroyed.append(self)
+
+    nccl = SimpleNamespace(
+        available=True,
+        NcclError=OSError,
+        NcclCommunicator=Communicator,
+        get_unique_id=lambda: "id",
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(nccl=nccl))
+    here = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 1)
+    comm = SimpleNamespace(
+        Get_rank=lambda: 0,
+        Get_size=lambda: 1,
+        Split_type=lambda kind: here,
+        allgather=lambda value: [value],
+        bcast=lambda value: value,
+    )
+    mpi = SimpleNamespace(
+        COMM_WORLD=comm,
+        COMM_TYPE_SHARED=0,
+        THREAD_FUNNELED=1,
+        Query_thread=lambda: 1,
+        Get_processor_name=lambda: "here",
+    )
+    runtime = SimpleNamespace(getDeviceCount=lambda: 1)
+    session = SimpleNamespace(pci_bus_id="0:1")
+    monkeypatch.setattr(module, "import_mpi", lambda: mpi)
+    monkeypatch.setattr(
+        module, "import_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+    )
+    monkeypatch.setattr(module, "open_session", lambda *arguments: nullcontext(session))
+    monkeypatch.setattr(module, "_FAILED", [])
+
+    def work() -> None:
+        with open_ranks("nccl", least=1) as ranks:
+            communicator = ranks.nccl()
+            assert isinstance(communicator, Communicator)
+            if fails:
+                raise ProgramError("wrong data")
+
+    try:
+        work()
+    except ProgramError as error:
+        assert str(error) == "wrong data"  # noqa: PT017 - pytest.raises would keep the frames
+    assert len(destroyed) == (not fails)
 
 
 def _mpirun(size: int, arguments: list[str]) -> subprocess.CompletedProcess[str]:
