@@ -92,7 +92,7 @@ def _dtype(kind: int, size: int) -> np.dtype[Any]:
     return np.dtype(
         {
             "names": list(fields),
-            "formats": [field.format.replace("<V", "V") for field in fields.values()],
+            "formats": [field.format for field in fields.values()],
             "offsets": [field.offset for field in fields.values()],
             "itemsize": size,
         }

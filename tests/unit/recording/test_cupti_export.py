@@ -43,7 +43,7 @@ def pipeline(sizes: Mapping[int, int] = SIZES_13) -> Recording:
     made.next_buffer()
     made.add(
         layout.MEMCPY, start=100, end=300, bytes=4096, copyKind=1, srcKind=2, dstKind=3,
-        streamId=7, correlationId=1,
+        streamId=7, correlationId=1, **({} if sizes is SIZES_12_1 else {"copyCount": 3}),
     )  # fmt: skip
     made.add(
         layout.CONCURRENT_KERNEL, start=200, end=400, name=TEMPLATE, streamId=13, correlationId=2,
@@ -93,6 +93,8 @@ def test_operations_are_what_was_recorded(tmp_path: Path, sizes: Mapping[int, in
     assert {check.name: check.state for check in trace.checks}["recording"] == "ok"
     assert trace.api is not None
     assert len(trace.api) == 3
+    copies = sql(tmp_path, "SELECT copyCount FROM CUPTI_ACTIVITY_KIND_MEMCPY")
+    assert copies == [(None if sizes is SIZES_12_1 else 3,)]
     assert not done.was_killed
 
 
@@ -163,6 +165,20 @@ def test_waits_name_the_event_and_its_record(tmp_path: Path) -> None:
     assert (trace.syncs.sync_type.tolist(), trace.syncs.event.tolist()) == ([2], [5])
     assert trace.syncs.event_sync.tolist() == [9]
     assert trace.syncs.launch.tolist() == trace.event_records.launch.tolist() == [2]
+
+
+def test_waits_and_events_are_on_the_device_of_their_context(tmp_path: Path) -> None:
+    made = Recording()
+    made.add(layout.CONTEXT, contextId=1, deviceId=0)
+    made.add(layout.CONTEXT, contextId=2, deviceId=1)
+    made.add(layout.CUDA_EVENT, contextId=2, streamId=13, eventId=5)
+    made.add(layout.SYNCHRONIZATION, contextId=1, type=3, start=10, end=20, streamId=7)
+    made.add(layout.SYNCHRONIZATION, contextId=2, type=3, start=30, end=40, streamId=13)
+    written(made, tmp_path)
+
+    assert sql(tmp_path, "SELECT deviceId FROM CUPTI_ACTIVITY_KIND_CUDA_EVENT") == [(1,)]
+    waits = sql(tmp_path, "SELECT deviceId FROM CUPTI_ACTIVITY_KIND_SYNCHRONIZATION ORDER BY start")
+    assert waits == [(0,), (1,)]
 
 
 def test_a_version_that_numbers_no_records_of_events(tmp_path: Path) -> None:
@@ -309,12 +325,13 @@ def test_work_that_never_ended_is_left_out_and_counted(tmp_path: Path) -> None:
     made = pipeline()
     made.add(layout.CONCURRENT_KERNEL, start=0, end=0, name="unfinished", streamId=7)
     made.add(layout.CONCURRENT_KERNEL, start=390, end=380, name="torn", streamId=7)
+    made.add(layout.CONCURRENT_KERNEL, start=390, end=0, name="begun", streamId=7)
     made.add(layout.CONCURRENT_KERNEL, start=390, end=390, name="no time at all", streamId=7)
     trace, done = written(made, tmp_path)
 
     assert trace.operations is not None
     assert len(trace.operations) == 4
-    assert any(note.startswith("2 records were left out") for note in done.notes)
+    assert any(note.startswith("3 records were left out") for note in done.notes)
 
 
 def test_a_killed_program_leaves_its_operations_without_names(tmp_path: Path) -> None:
