@@ -20,7 +20,7 @@ from gpuscope.app.state import Session
 from gpuscope.figures.kept import add_costly, sums, told
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.palette import style_sheet
-from gpuscope.figures.timeline import ASSETS, plain
+from gpuscope.figures.timeline import ASSETS, SCRIPTS, plain
 from gpuscope.model.result import Scope
 from gpuscope.model.trace import shown_title
 from gpuscope.story import TOLD, TOLD_COST
@@ -98,7 +98,7 @@ def _document(session: Session, budget: float) -> str:
         "sums": sums(timeline, view),
     }
     data = json.dumps(kept, separators=(",", ":")).replace("<", "\\u003c")
-    scripts = [(ASSETS / name).read_text("utf-8") for name in ("timeline.js", "report.js")]
+    scripts = [(ASSETS / name).read_text("utf-8") for name in (*SCRIPTS, "report.js")]
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     title = html.escape(plain(shown_title(session.traces), 120))
     style = style_sheet() + (ASSETS / "style.css").read_text("utf-8")

@@ -21,7 +21,7 @@ from werkzeug.wrappers import Response as PlainResponse
 from gpuscope.app import callbacks, data, layout
 from gpuscope.app.state import Session
 from gpuscope.errors import UsageError
-from gpuscope.figures.timeline import plain
+from gpuscope.figures.timeline import SCRIPTS, plain
 from gpuscope.model.trace import shown_title
 from gpuscope.progress import Progress
 
@@ -85,7 +85,7 @@ def make_app(session: Session, host: str = "127.0.0.1") -> Dash:
         update_title="",
         index_string=_HEAD,
         compress=False,
-        external_scripts=["/shared/timeline.js"],
+        external_scripts=[f"/shared/{name}" for name in SCRIPTS],
         external_stylesheets=["/shared/palette.css", "/shared/style.css"],
     )
     app.layout = layout.page(session)

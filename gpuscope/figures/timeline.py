@@ -41,7 +41,9 @@ Int32 = npt.NDArray[np.int32]
 Parts = dict[int, Part]
 
 ASSETS = Path(__file__).parent / "assets"
-"""The script and the style that the page and the report share."""
+"""The scripts and the style that the page and the report share."""
+SCRIPTS = ("drawing.js", "controls.js", "timeline.js")
+"""The scripts, in the order in which they are loaded."""
 
 MOST_MARKS = 4_000
 """Marks of all rows of a view together, but for wide ones."""

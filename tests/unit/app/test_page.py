@@ -204,6 +204,8 @@ def test_the_script_learns_the_rows_the_ranges_and_the_tables(session: Session) 
         "/operations.csv?low=0&high=90000000",
         '/operations?low=0&high=90000000&where=[["duration",">",1000],["class","has","h2d"]]',
         "/operation?row=8&item=3",
+        "/shared/drawing.js",
+        "/shared/controls.js",
         "/shared/timeline.js",
     ],
 )
