@@ -215,8 +215,8 @@ def _jointly(
                     worst[pair.a, pair.b] = order, number, entry
                     where = f"{session.timeline.names[number]}: {pair.reason}"
                     figures[kind][pair.a, pair.b] = dataclasses.replace(pair, reason=where)
-    least = min(worst.values(), key=lambda each: each[0])
-    _, number, entry = least
+    carded = [each for pair, each in worst.items() if "mpi" not in pair]
+    _, number, entry = min(carded, key=lambda each: each[0], default=(None, *entries[0]))
     scope = dataclasses.replace(entry.scope, pairs=tuple(figures["pairs"].values()))
     links = tuple(figures["links"].values())
     return number, dataclasses.replace(entry, scope=scope, link_pairs=links)
@@ -231,9 +231,9 @@ def _joint_card(session: Session, entries: Sequence[tuple[int, RangeResult]]) ->
     count = f"{ranks}" if ranks == all_ranks else f"{ranks} of {all_ranks}"
     number, worst = _jointly(session, entries)
     where = f"{count} ranks jointly"
-    verdicts = {pair.verdict for pair in worst.scope.pairs}
+    verdicts = {pair.verdict for pair in _on_gpu(worst.scope)}
     verdicts |= {pair.verdict for pair in worst.link_pairs}
-    if verdicts != {"immaterial"}:
+    if verdicts - {"immaterial"}:
         where += f" · worst: {session.timeline.names[number]}"
     scopes = [worst.scope, *(entry.scope for _, entry in entries)]
     return _card_of(session, number, worst, where, scopes)
@@ -265,6 +265,14 @@ def _shows(
     return {f"data-{name}": str(value) for name, value in facts.items() if value is not None}
 
 
+def _on_gpu(scope: Scope) -> list[PairFigures]:
+    """Return the pairs that a card has: that the host was in MPI as the GPU worked proves nothing.
+
+    The matrix has those, too.
+    """
+    return [pair for pair in scope.pairs if "mpi" not in (pair.a, pair.b)]
+
+
 def _card(
     name: str,
     where: str,
@@ -275,8 +283,7 @@ def _card(
     """Return the card of a scope; the sums are those of all `scopes`, the pairs of the first."""
     scope = scopes[0]
     gains = [each.overlap_efficiency for each in scopes if each.overlap_efficiency is not None]
-    # That the host was in MPI while the GPU worked proves nothing: the matrix has it.
-    on_gpu = [pair for pair in scope.pairs if "mpi" not in (pair.a, pair.b)]
+    on_gpu = _on_gpu(scope)
     material = [pair for pair in on_gpu if pair.verdict != "immaterial"]
     pairs = [pair for pair in material if pair.verdict != "inconclusive"] or material
     beside = [pair for pair in on_gpu if pair not in pairs]

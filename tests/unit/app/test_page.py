@@ -433,6 +433,7 @@ def test_a_card_of_ranks_on_which_nothing_matters_names_no_worst() -> None:
         kernels=[(0, 100 * MS, "s7")],
         h2d=[(0, MS, "s8", {"bytes": 1_000_000})],
         ranges=[("step", 0, MS)],
+        mpi=[("MPI_Barrier", 0, 50 * MS)],  # the verdict on the host is not the card's
     )
     (card,) = layout.cards(Session([of_rank(trace, number) for number in (0, 1)]))
     assert "1 pair is too small to matter" in str(card)
