@@ -88,7 +88,7 @@ def limit_bytes() -> int:
         The environment variable holds no size.
     """
     text = os.environ.get(LIMIT_VARIABLE)
-    if text is None:
+    if not text:
         return DEFAULT_LIMIT_BYTES
     match = re.fullmatch(r"(\d{1,12})([KMGT]?)", text.strip().upper())
     if match is None:

@@ -252,6 +252,8 @@ def test_what_was_not_used_for_longest_makes_room(folder: Path) -> None:
 def test_the_limit_is_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache.LIMIT_VARIABLE, "2g")
     assert cache.limit_bytes() == 2 << 30
+    monkeypatch.setenv(cache.LIMIT_VARIABLE, "")  # as some set what they do not want
+    assert cache.limit_bytes() == cache.DEFAULT_LIMIT_BYTES
     monkeypatch.setenv(cache.LIMIT_VARIABLE, "much")
     with pytest.raises(UsageError, match="GPUSCOPE_CACHE_LIMIT"):
         cache.limit_bytes()
