@@ -6,7 +6,8 @@ For example:
   gpuscope runs results/november --json
 
 The names in the first column, `last` and `last~1` and so on, can be given to `gpuscope verify` and
-`gpuscope compare` in place of a path; they count in the folder `runs`.
+`gpuscope compare` in place of a path; they count in the folder `runs`, and what was only timed has
+none.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope.recording.history import runs_in
 
     runs = runs_in(args.folder or DEFAULT_PARENT)
-    rows = [_row(past, len(runs) - 1 - number) for number, past in enumerate(runs)]
+    traced = [past.path for past in reversed(runs) if past.has_trace]
+    back = {path: number for number, path in enumerate(traced)}
+    rows = [_row(past, back.get(past.path)) for past in runs]
     if args.json:
         sys.stdout.write(codec.dumps(rows))
     elif rows:
@@ -57,12 +60,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _row(past: PastRun, back: int) -> dict[str, Any]:
+def _row(past: PastRun, back: int | None) -> dict[str, Any]:
+    """Return the line of a run, `back` from the latest of those with a trace."""
     record = past.record
     code = record.get("exit_code")
     expected = record.get("expected") or ()
     return {
-        "name": f"last~{back}" if back else "last",
+        "name": None if back is None else f"last~{back}" if back else "last",
         "path": str(past.path),
         "written_utc": past.written_utc or None,
         "benchmark": record.get("benchmark"),
@@ -110,7 +114,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
         met = f" ({row['met']} of {row['expected']} met)" if row["expected"] else ""
         good = row["exit_code"] == 0
         table.add_row(
-            row["name"],
+            row["name"] or "–",
             Text(printable(what + twin, 40)),
             Text(row["outcome"] + met, "green" if good else "bold red"),
             Text(printable(Path(row["path"]).name)),

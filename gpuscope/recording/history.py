@@ -1,4 +1,4 @@
-"""The runs of a folder, and the names ``last`` and ``last~1`` for the latest of them."""
+"""The runs of a folder, and the names ``last`` and ``last~1`` for the latest with a trace."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuscope._version import __version__
 from gpuscope.errors import TraceError
+from gpuscope.model.trace import RUN_TRACES
 from gpuscope.recording import machine
 from gpuscope.recording.folder import DEFAULT_PARENT
 from gpuscope.units import counted
@@ -31,6 +32,12 @@ class PastRun:
     def written_utc(self) -> str:
         """When it ended, as ISO 8601."""
         return str(self.record.get("written_utc") or "")
+
+    @property
+    def has_trace(self) -> bool:
+        """Whether it was recorded, and not only timed."""
+        folders = [self.path, *self.path.glob("rank*")]
+        return any((folder / name).exists() for folder in folders for name in RUN_TRACES)
 
 
 def make_record(
@@ -73,6 +80,8 @@ def runs_in(parent: Path) -> tuple[PastRun, ...]:
 def find_run(path: Path, parent: Path = DEFAULT_PARENT) -> Path:
     """Return `path`; ``last`` and ``last~N``, where no file is called so, are runs of `parent`.
 
+    Only runs with a trace count.
+
     Raises
     ------
     TraceError
@@ -82,8 +91,8 @@ def find_run(path: Path, parent: Path = DEFAULT_PARENT) -> Path:
     if match is None or path.exists():
         return path
     back = int(match[1] or 0)
-    runs = runs_in(parent)
+    runs = [run for run in runs_in(parent) if run.has_trace]
     if back >= len(runs):
-        msg = f"{path} is not there: {parent} holds {counted(len(runs), 'run')}."
+        msg = f"{path} is not there: {parent} holds {counted(len(runs), 'run')} with a trace."
         raise TraceError(msg)
     return runs[-1 - back].path

@@ -92,7 +92,7 @@ def listed(capfd: pytest.CaptureFixture[str]) -> list[str]:
     """Return the lines of `gpuscope runs`, without the folders."""
     assert main(["runs"]) == 0
     lines = [re.split(r"\s{2,}", line.strip()) for line in capfd.readouterr().out.splitlines()]
-    return ["  ".join(cells[:3]) for cells in lines if cells[0].startswith("last")]
+    return ["  ".join(cells[:3]) for cells in lines if cells[0] in {"last", "–"}]
 
 
 def rows_of(file: Path) -> list[dict[str, str]]:
@@ -121,7 +121,7 @@ def test_a_sweep_is_a_table_a_csv_and_a_plot(capfd: pytest.CaptureFixture[str]) 
         {"kernel-ratio": "0.5"},
         {"kernel-ratio": "2"},
     ]
-    assert listed(capfd) == ["last  streams (sweep kernel-ratio=0.5,2)  done"]
+    assert listed(capfd) == ["–  streams (sweep kernel-ratio=0.5,2)  done"]
     page = (folder() / "sweep.html").read_text(encoding="utf-8")
     assert "speed-up" in page
     assert "src=" not in page.split("<body>")[0]  # it needs no network
@@ -134,7 +134,7 @@ def test_times_that_are_void_are_said_and_marked(capfd: pytest.CaptureFixture[st
     assert "the times of kernel-ratio 99 are void and must not be used: the clock drifted." in err
     assert "99 (void)" in out
     assert "1 (void)" not in out
-    assert listed(capfd) == ["last  streams (sweep kernel-ratio=1,99)  times void"]
+    assert listed(capfd) == ["–  streams (sweep kernel-ratio=1,99)  times void"]
     assert [row["valid"] for row in rows_of(folder() / "sweep.csv")] == ["True", "False"]
 
 
@@ -191,7 +191,7 @@ def test_processes_that_do_not_agree_end_with_4(
     out, err = capfd.readouterr()
     assert "streamed     11.0 ms   10.0 ms   12.0 ms   18.2 %" in out
     assert "the medians of streamed are more than 15% apart" in err
-    assert listed(capfd) == ["last  streams (repeat 3)  NOT MET"]
+    assert listed(capfd) == ["–  streams (repeat 3)  NOT MET"]
 
 
 def test_a_failure_ends_the_series_with_its_own_sentence(
@@ -210,7 +210,7 @@ def test_what_was_measured_before_a_failure_is_kept_and_said(
     assert main(["run", "streams", "--sweep", "kernel-ratio=1,2"]) == 1
     assert f"what was measured before is in {folder().absolute()}" in capfd.readouterr().err
     assert {path.name for path in folder().iterdir()} == {"1.json", "run.json"}
-    assert listed(capfd) == ["last  streams (sweep kernel-ratio=1,2)  failed"]
+    assert listed(capfd) == ["–  streams (sweep kernel-ratio=1,2)  failed"]
 
 
 def test_all_of_which_none_runs_leave_nothing(stand_in: Callable[..., None]) -> None:
@@ -232,7 +232,7 @@ def test_all_benchmarks_in_one_table(capfd: pytest.CaptureFixture[str]) -> None:
     content = json.loads((folder() / "all.json").read_text())
     assert content["verdicts"]["graph"] == "not traced"
     assert content["quantities"]["graph"][0]["value"] == 50e9
-    assert listed(capfd) == ["last  all  done"]
+    assert listed(capfd) == ["–  all  done"]
 
 
 def test_one_that_fails_does_not_keep_the_others_from_running(
@@ -316,7 +316,7 @@ def test_two_sweeps_are_a_grid(words: list[str], capfd: pytest.CaptureFixture[st
     assert (folder() / "chunks-8_kernel-ratio-0.5.json").is_file()
     found = [(row["chunks"], row["kernel-ratio"]) for row in rows_of(folder() / "sweep.csv")]
     assert found == [("4", "0.5"), ("4", "2"), ("8", "0.5"), ("8", "2")]
-    assert listed(capfd)[0].startswith("last  streams (sweep chunks=4,8 kernel-ratio=")
+    assert listed(capfd)[0].startswith("–  streams (sweep chunks=4,8 kernel-ratio=")
 
 
 @pytest.mark.usefixtures("stand_in")

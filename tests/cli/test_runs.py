@@ -13,9 +13,14 @@ from gpuscope.errors import TraceError
 from gpuscope.recording.history import find_run, runs_in
 
 
-def record(parent: Path, name: str, minute: int, **more: Any) -> Path:
+def record(
+    parent: Path, name: str, minute: int, trace: str | None = "trace.sqlite", **more: Any
+) -> Path:
     folder = parent / name
     folder.mkdir(parents=True)
+    if trace:
+        (folder / trace).parent.mkdir(exist_ok=True)
+        (folder / trace).touch()
     written = f"2026-11-30T10:{minute:02}:00+00:00"
     base = {"gpuscope": "0.1", "written_utc": written, "exit_code": 0, "benchmark": "streams"}
     (folder / "run.json").write_text(json.dumps(base | more))
@@ -47,7 +52,7 @@ def test_last_counts_back_and_a_file_of_that_name_comes_first(
     assert find_run(Path("last~0"), parent).name == "a"
     assert find_run(Path("last~3"), parent).name == "d"
     assert find_run(Path("lasting"), parent) == Path("lasting")
-    with pytest.raises(TraceError, match="holds 4 runs"):
+    with pytest.raises(TraceError, match="holds 4 runs with a trace"):
         find_run(Path("last~4"), parent)
     with pytest.raises(TraceError, match="there is no folder"):
         find_run(Path("last"), parent / "none")
@@ -55,6 +60,25 @@ def test_last_counts_back_and_a_file_of_that_name_comes_first(
     monkeypatch.chdir(tmp_path_factory.mktemp("here"))
     Path("last").touch()
     assert find_run(Path("last"), parent) == Path("last")
+
+
+def test_what_was_only_timed_is_listed_but_is_not_the_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path, "a", 1)
+    record(tmp_path, "b", 2, trace=None)
+    record(tmp_path, "c", 3, trace="rank0/trace.nsys-rep")
+    record(tmp_path, "d", 4, trace=None)
+    assert find_run(Path("last"), tmp_path).name == "c"
+    assert find_run(Path("last~1"), tmp_path).name == "a"
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    names = [row["name"] for row in json.loads(capsys.readouterr().out)]
+    assert names == ["last~1", None, "last", None]
+    assert main(["runs", str(tmp_path)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [words[0] for words in lines if words and "streams" in words] == [
+        "last~1", "–", "last", "–",
+    ]  # fmt: skip
 
 
 def test_list(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
