@@ -313,13 +313,14 @@ class Totals:
         context = self.context
         n, c = len(self.entries), len(context.codes)
         rows, group = groups.rows, groups.group_of_rows()
-        start, end = a.start_ns[rows], a.end_ns[rows]
-        code = context.compact[a.op_class[rows]]
+        start, end = a.start_ns.take(rows), a.end_ns.take(rows)
+        code = context.compact[a.op_class.take(rows)]
         entry = spread(groups.entry, np.diff(np.append(groups.first, len(rows))))
         entry_class = entry * c + code
         duration = end - start
-        counted = entry_class if begun.all() else entry_class[begun]
-        size = a.size_bytes[rows] if begun.all() else a.size_bytes[rows[begun]]
+        counted, size = entry_class, a.size_bytes.take(rows)
+        if not begun.all():
+            counted, size = counted[begun], size[begun]
         self.count += np.bincount(counted, minlength=n * c).reshape(n, c)
         self.bytes += sum_by(size, counted, n * c).reshape(n, c)
         self.work += sum_by(duration, entry_class, n * c).reshape(n, c)
@@ -332,18 +333,20 @@ class Totals:
         )
         lasting = duration > 0
         engine = context.is_engine[code] & lasting
-        self.serial += sum_by(duration[engine], entry[engine], n)
+        self.serial += sum_by(np.where(engine, duration, 0), entry, n)
         first = np.minimum.reduceat(np.where(engine, start, _FAR), groups.first)
         last = np.maximum.reduceat(np.where(engine, end, -1), groups.first)
 
         waits = self._waits(a, groups, group, begun, axis)
         shift = axis.shift[group]
         start, end = start + shift, end + shift
-        of_class = [np.flatnonzero(lasting & (code == i)) for i in range(c)]
-        parts = [union_sorted(start[mine], end[mine]) for mine in of_class]
+        parts = []
+        for i in range(c):
+            mine = np.flatnonzero(lasting & (code == i))
+            begin, finish = start.take(mine), end.take(mine)
+            parts.append(union_sorted(begin, finish))
+            self._class_peak(i, begin, finish, entry.take(mine))
         busy = np.stack([_sum_on(axis, *part, len(groups)) for part in parts], axis=1)
-        for i, mine in enumerate(of_class):
-            self._class_peak(i, start[mine], end[mine], entry[mine])
 
         shared = _Shared(axis, [*parts, *waits], len(groups), before)
         self._add_partition(groups, shared)
