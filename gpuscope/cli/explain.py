@@ -135,7 +135,10 @@ def _operation(case: Case, asked: str, number: int, is_time: bool) -> Explanatio
 def _nothing(args: argparse.Namespace) -> str:
     """Say that nothing of what was asked for is there."""
     if args.range:
-        return f"no range {', '.join(args.range)} with GPU work is in {_listed(args)}."
+        return (
+            f"no range {', '.join(args.range)} with GPU work is in {_listed(args)}: "
+            "`gpuscope analyze TRACE` lists those that are."
+        )
     return f"no GPU work is in {_listed(args)}: record it with -t cuda."
 
 

@@ -64,7 +64,7 @@ def open_trace(
         with path.open("rb") as file:
             head = file.read(16)
     except FileNotFoundError:
-        msg = f"{path} does not exist."
+        msg = f"{path} does not exist: name a trace, a report or the folder of a run."
         raise TraceError(msg) from None
     except OSError as error:
         msg = f"{path} cannot be read: {error.strerror}."
