@@ -107,6 +107,16 @@ def test_a_finding_leads_to_its_evidence() -> None:
     assert window[0] <= low + shift < high + shift <= window[1]
 
 
+def test_a_finding_says_what_limits_its_saving() -> None:
+    def texts(name: str) -> str:
+        return str(layout.findings_panel(Session([api.open_trace(samples.path(name))])))
+
+    limited = texts("synchronous_copy")
+    assert "Span(children='up to 8.94 ms', className='saving')" in limited
+    assert "chunk's own (saves up to 8.94 ms, all that can be saved here)" in limited
+    assert "all that can be saved here" not in texts("host_read")
+
+
 def test_several_traces_have_cards_rows_and_devices_of_their_own() -> None:
     session = Session([api.open_trace(samples.path(f"jacobi_nccl_r{rank}")) for rank in (0, 1)])
     assert [number for number, _, _ in session.devices] == [0, 1]
