@@ -106,7 +106,7 @@ def test_a_rank_can_probe_too(tmp_path: Path) -> None:
         env=environment(tmp_path, "works"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert done.stdout.split() == ["True"], done.stderr
 
