@@ -47,7 +47,8 @@ def _unknown_parts(trace: Trace) -> Iterator[str]:
     streams = [trace.streams[index] for index in used if index >= 0]
     if any(stream.part is not None and stream.part_sm_count is None for stream in streams):
         yield "messages run in green contexts, whose multiprocessors are not recorded"
-    if streams and MPS_SHARE in trace.environment:
+    # The recorder inside the program writes down the multiprocessors that CUDA grants the program.
+    if streams and MPS_SHARE in trace.environment and trace.format != "cupti-sqlite":
         yield f"{MPS_SHARE} is set: how much of the GPU the program may use is not recorded"
 
 

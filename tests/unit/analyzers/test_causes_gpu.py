@@ -312,6 +312,8 @@ def test_a_share_of_the_gpu_that_nobody_recorded() -> None:
 
     (abstention,) = analysis.abstained
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is set" in abstention.reason
+    own = dataclasses.replace(program.trace(), format="cupti-sqlite")  # the share is what it holds
+    assert run_all(own, [gpu_full.ANALYZER], Options()).abstained == ()
 
 
 def test_messages_beside_small_kernels() -> None:
