@@ -254,6 +254,17 @@ def test_forks_of_the_program_leave_the_recording_alone(tmp_path: Path) -> None:
     assert names_of(trace_of(tmp_path)) == ["H2D copy", "axpy"]
 
 
+def test_a_fork_that_ends_does_not_end_the_recording(tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        f"{WORK}import os, signal, sys\nif os.fork() == 0:\n    sys.exit(0)\n"
+        "os.wait()\nos.kill(os.getpid(), signal.SIGKILL)\n",
+    )
+    record(tmp_path, [sys.executable, path])
+
+    assert Spool(tmp_path / "spool").read_end() is None
+
+
 def test_a_program_under_the_recorder_cannot_record_itself(tmp_path: Path) -> None:
     text = f"{WORK}import gpuscope\nwith gpuscope.record('mine.sqlite'): pass\n"
     done = record(tmp_path, [sys.executable, script(tmp_path, text)])
