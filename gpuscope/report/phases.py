@@ -64,10 +64,10 @@ def render(
         table.add_column(name)
     for name in ("in MPI", "beside kernels"):
         table.add_column(name)
-    told = _told_by_times(result)
-    if told is not None:
+    told = [_told_by_times(row, result) for row in rows]
+    if any(ratio is not None for ratio in told):
         table.add_column("hidden by times")
-    for row in rows:
+    for row, ratio in zip(rows, told, strict=True):
         phases = row.phases
         cells = [
             format_ns(ns / row.instances / steps)
@@ -82,8 +82,8 @@ def render(
             )
         ]
         cells[3] += f" ({format_ratio(phases.hidden_ratio)})"
-        if told is not None:
-            cells.append(format_ratio(told))
+        if ratio is not None:
+            cells.append(format_ratio(ratio))
         table.add_row(escape(printable(row.range, 40)), row.rank, *cells)
     console.print(table)
     for line in remarks(rows, result):
@@ -93,8 +93,8 @@ def render(
 def remarks(rows: Sequence[PhaseRow], result: Mapping[str, Any] | None) -> list[str]:
     """Say where time in MPI, or the overlap that the times tell, is not what the trace shows."""
     found = []
-    told = _told_by_times(result)
     for row in rows:
+        told = _told_by_times(row, result)
         phases, hidden = row.phases, row.phases.hidden_ratio
         assert hidden is not None  # the row has transfers
         who = f"{printable(row.range, 40)}, rank {row.rank}"
@@ -123,10 +123,15 @@ def remarks(rows: Sequence[PhaseRow], result: Mapping[str, Any] | None) -> list[
     return found
 
 
-def _told_by_times(result: Mapping[str, Any] | None) -> float | None:
-    """Return the share of the exchange that is hidden by the times (OMB), if the result has it."""
-    ratio: float | None = ((result or {}).get("figures") or {}).get("omb_overlap_ratio")
-    return ratio
+def _told_by_times(row: PhaseRow, result: Mapping[str, Any] | None) -> float | None:
+    """Return the share of the exchange that is hidden by the times (OMB), if the result has it.
+
+    It is that of the range in which something must show, where the result names one.
+    """
+    found = result or {}
+    ratio: float | None = (found.get("figures") or {}).get("omb_overlap_ratio")
+    judged = {each["range"] for each in found.get("expected") or ()}
+    return None if judged and row.range not in judged else ratio
 
 
 def _slower_kernels(row: PhaseRow, result: Mapping[str, Any] | None) -> str:

@@ -96,3 +96,12 @@ def test_kernels_that_are_slower_beside_transfers_are_named() -> None:
 
     assert "but kernels beside them (25.0 µs, alone 22.0 µs), MPI, a host" in told(22_000)
     assert "but MPI, a host" in told(25_000)
+
+
+def test_what_the_times_tell_is_of_the_range_that_is_judged() -> None:
+    def result(name: str) -> dict[str, object]:
+        return {"figures": {"omb_overlap_ratio": 0.5}, "expected": [{"range": name}]}
+
+    assert "hidden by times" in text(HIDDEN, result=result("step"))
+    assert "hidden by times" not in text(HIDDEN, result=result("another"))
+    assert remarks(phase_rows([HIDDEN]), result("another")) == []
