@@ -195,8 +195,8 @@ class _Paths:
         self._closes = np.append(self._opens[1:], len(key))
         self._chain_key = key[self._opens].astype(np.int64)
         del key
-        self._group, self._stream = np.divmod(self._chain_key - 1, self._width)
-        self._stream[self._stream == self._width - 1] = -1
+        self._group, self._stream = np.divmod(self._chain_key, self._width)
+        self._stream -= 1
         self._chain = np.repeat(
             np.arange(len(self._opens), dtype=np.int32), self._closes - self._opens
         )
@@ -385,7 +385,7 @@ class _Paths:
         Its work waits for what blocking streams of its context were given before, and theirs for
         what it was given before.
         """
-        place = np.where(self._stream >= 0, context[self._stream], -1)
+        place = context[self._stream]  # the last one is that of no stream
         rows = np.flatnonzero((place >= 0)[self._chain])
         chain = self._chain[rows]
         null = is_null[self._stream[chain]]

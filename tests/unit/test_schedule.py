@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpuscope import api, samples
+from gpuscope import api, samples, schedule
 from gpuscope.analysis import Options, chosen, run_all
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.model.result import Analysis
@@ -299,3 +299,40 @@ def test_a_program_that_puts_all_in_line_has_no_shorter_schedule(name: str) -> N
     ]
     assert entry.scope.schedule_bound_ns == entry.scope.serial_ns
     assert entry.scope.bound_ns < 0.7 * entry.scope.serial_ns
+
+
+def test_work_of_no_stream_tells_nothing_of_the_range_before() -> None:
+    program = Synced()
+    for name, ns in (("short", 5 * US), ("long", 90 * US)):
+        with program.range(name):
+            program.kernel(1, ns)
+            program.kernel(2, ns)
+    trace = program.trace()
+    assert trace.operations is not None
+    stream = trace.operations.stream.copy()
+    stream[2:] = -1
+    operations = dataclasses.replace(trace.operations, stream=stream)
+    analysis = analyzed(dataclasses.replace(trace, operations=operations))
+    bounds = {entry.name: entry.scope.schedule_bound_ns for entry in analysis.ranges}
+    assert bounds == {"short": 5 * US, "long": None}
+
+
+def test_operations_of_a_stream_that_overlap_count_once_from_block_to_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = Synced()
+    program.kernel(1, 50 * US)
+    program.kernel(1, 10 * US)
+    program.kernel(1, 20 * US)
+    trace = program.trace()
+    assert trace.operations is not None
+    start = trace.operations.start_ns.copy()
+    length = trace.operations.end_ns - start
+    start[1:] = start[0] + 1
+    start[2] = start[0] + 40 * US
+    operations = dataclasses.replace(trace.operations, start_ns=start, end_ns=start + length)
+    trace = dataclasses.replace(trace, operations=operations)
+    for rows in (1, 2, 3):
+        monkeypatch.setattr(schedule, "BLOCK_ROWS", rows)
+        (device,) = analyzed(dataclasses.replace(trace)).devices
+        assert device.scope.schedule_bound_ns == 60 * US

@@ -88,6 +88,20 @@ def test_an_event_of_another_stream() -> None:
     assert (waits.waits_total, waits.waits_resolved) == (1, 1)
 
 
+def test_an_event_of_the_own_stream_adds_nothing() -> None:
+    program = Program()
+    program.copy("h2d", 1, MS)
+    program.record("copied", 1)
+    program.wait_event(1, "copied")
+    program.kernel(1, MS)
+
+    trace = program.trace()
+    waits = Waits.of(trace)
+
+    assert reasons(trace) == ["host", "stream"]
+    assert (waits.event_op.tolist(), waits.event_ns.tolist()) == ([-1, -1], [-1, -1])
+
+
 @pytest.mark.parametrize("far", [1, 1 << 30, 1 << 52])
 def test_numbers_of_events_may_be_any(far: int) -> None:
     """Each wait finds the record of its own event, however far apart their numbers are."""
@@ -331,3 +345,18 @@ def test_a_node_of_a_graph_may_wait_for_an_edge_instead_of_room() -> None:
 
     assert reasons(trace) == ["host", "sm"]
     assert reasons(dataclasses.replace(trace, operations=node)) == ["host", "unknown"]
+
+
+@pytest.mark.parametrize("name", ["event_dependency", "gpu_full", "null_stream_work", "p2p"])
+@pytest.mark.parametrize("rows", [1, 7])
+def test_what_operations_waited_for_is_the_same_however_the_rows_are_cut(
+    name: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = open_trace(samples.path(name))
+    whole = Waits.of(trace)
+    monkeypatch.setattr(waits, "BLOCK_ROWS", rows)
+    cut = Waits.of(trace)
+    for field in dataclasses.fields(Waits):
+        np.testing.assert_array_equal(
+            getattr(cut, field.name), getattr(whole, field.name), err_msg=field.name
+        )
