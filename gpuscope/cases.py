@@ -127,6 +127,8 @@ class Calls:
     """What they are: rows of Trace.api, or of Trace.mpi."""
     start_ns: Int64
     end_ns: Int64
+    block_end_ns: Int64 | None = None
+    """Where calls that follow each other count as one: the end of the last, for each."""
 
     @cached_property
     def reach_ns(self) -> Int64:
@@ -142,7 +144,8 @@ class Calls:
         ends = np.cumsum(sizes)
         within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - sizes, sizes)
         at = np.repeat(low, sizes) + within
-        return Calls(self.rows[at], self.start_ns[at], self.end_ns[at])
+        block_end_ns = None if self.block_end_ns is None else self.block_end_ns[at]
+        return Calls(self.rows[at], self.start_ns[at], self.end_ns[at], block_end_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -860,8 +863,8 @@ class Case:
         """Find how much of the windows the calls of the launching threads cover.
 
         `calls` gives the calls in question of a thread. A call counts if the launch that ends the
-        window follows soon after its return: if the host did something else for longer than the
-        call held work up, that is what the launch waited for.
+        window follows soon after its return, or that of its block's last: if the host did something
+        else for longer than the call held work up, that is what the launch waited for.
         """
         thread = self.launch_thread[windows.operation]
         total = 0
@@ -877,7 +880,7 @@ class Case:
             at = np.searchsorted(windows.end_ns[mine], call_start, side="right")
             next_one = mine[np.minimum(at, len(mine) - 1)]
             launch = self.waits.call_start_ns[windows.operation[next_one]]
-            after = launch - call_end
+            after = launch - (call_end if near.block_end_ns is None else near.block_end_ns)
             some = np.flatnonzero((held > 0) & (after <= np.maximum(held, PROMPT_NS)))
             total += length(intersect(late, union(call_start[some], call_end[some])))
             operation = windows.operation[next_one[some]]

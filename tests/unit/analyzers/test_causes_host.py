@@ -369,6 +369,83 @@ def test_messages_long_before_the_next_launch_are_not_what_held_it() -> None:
         assert [finding.id for finding in found] == ["host-busy"]
 
 
+def exchange(*calls: str, pause_ns: int = 10_000, copies: bool = False) -> Program:
+    """Return a program that makes some MPI calls of half a millisecond between any two launches."""
+    program = Program()
+    with program.range("iterate"):
+        for _ in range(10):
+            if copies:
+                program.copy("h2d", 1, MS)
+            else:
+                program.kernel(1, MS)
+            program.wait(1)
+            for call in calls:
+                program.mpi(call, MS // 2)
+                program.host(pause_ns)
+        program.copy("d2h", 1, MS)
+    return program
+
+
+def test_messages_that_follow_each_other_hold_the_gpu_up_together() -> None:
+    finding = only(exchange("MPI_Sendrecv", "MPI_Sendrecv"), "mpi-blocking")
+
+    assert finding.evidence["count"] == 20
+    assert finding.evidence["held_ns"] == finding.saving_ns == 10 * MS
+    assert "MPI_Isend" in finding.advice
+
+
+def test_messages_with_other_work_after_each_are_no_block() -> None:
+    found = findings(exchange("MPI_Sendrecv", "MPI_Sendrecv", pause_ns=MS), *HOST)
+
+    assert "mpi-blocking" not in [finding.id for finding in found]
+
+
+def test_a_launch_between_messages_makes_two_blocks_of_them() -> None:
+    program = Program()
+    with program.range("iterate"):
+        program.kernel(1, MS)
+        program.wait(1)
+        program.mpi("MPI_Recv", MS)
+        program.kernel(1, 1_000)
+        program.mpi("MPI_Send", MS)
+        program.kernel(1, MS)
+
+    assert only(program, "mpi-blocking").evidence["count"] == 2
+
+
+def test_one_exchange_of_several_calls_is_no_pattern() -> None:
+    program = Program()
+    with program.range("iterate"):
+        program.kernel(1, MS)
+        program.wait(1)
+        program.mpi("MPI_Recv", MS)
+        program.mpi("MPI_Send", MS)
+        program.kernel(1, MS)
+
+    assert findings(program, *HOST) == []
+
+
+def test_messages_without_kernels_have_nothing_to_run_under_them() -> None:
+    assert findings(exchange("MPI_Sendrecv", copies=True), mpi_blocking.ANALYZER) == []
+
+
+def test_no_more_is_saved_than_kernels_could_fill() -> None:
+    program = halo(2 * MS, kernel_ns=MS // 10)
+
+    finding = only(program, "mpi-blocking")
+
+    assert finding.evidence["held_ns"] == 20 * MS
+    assert finding.saving_ns == 11 * MS // 10
+
+
+@pytest.mark.parametrize("call", ["MPI_Wait", "MPI_Waitall", "MPI_Waitany"])
+def test_messages_that_are_completed_too_early_are_nonblocking_already(call: str) -> None:
+    advice = only(exchange(call), "mpi-blocking").advice
+
+    assert "after the launches" in advice
+    assert "MPI_Isend" not in advice
+
+
 # lazy-loading
 
 
