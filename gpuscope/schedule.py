@@ -69,6 +69,8 @@ class Orders:
     def __init__(self, case: Case) -> None:
         trace, ops, api = case.trace, case.ops, case.api
         self.ops, self.streams = ops, len(trace.streams)
+        self.threads = int(api.thread.max(initial=0)) + 2
+        """More than there are: the last stands for work without a launching call."""
         self.unordered = (ops.graph_node >= 0) | (ops.op_class == CODE["graph"])
         """Operations of which neither stream nor launch says what they follow."""
         self.links = event_links(trace, ops, r"cu(da)?StreamWaitEvent").by_time(api.start_ns)
@@ -304,7 +306,7 @@ class _Paths:
         """Add what threads waited for before they went on launching."""
         waits = self._orders.waits
         group, index = self._pairs(waits.start_ns, waits.process)
-        threads = int(waits.thread.max(initial=0)) + 1
+        threads = self._orders.threads
         unit = group * threads + waits.thread[index]
         order = np.lexsort((waits.end_ns[index], unit))
         group, index, unit = group[order], index[order], unit[order]
@@ -324,7 +326,7 @@ class _Paths:
         self._follow_device(group, index, position, host_chain)
 
         # Of each stream the first operation that a thread launched after it had waited.
-        own = self._group[self._chain] * threads + self._threads()
+        own = self._group[self._chain] * threads + self._threads() % threads
         at = np.minimum(np.searchsorted(unit[opens], own), len(opens) - 1)
         has = unit[opens][at] == own
         last = line.first_from(np.where(has, at, -1), self._line.times(self._chain) + 1) - 1

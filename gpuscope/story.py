@@ -148,6 +148,8 @@ class Explanation:
     ranges: tuple[RangeStory, ...]
     left_out: int
     """Shorter ranges that were not asked for by name."""
+    later_ns: int | None = None
+    """Where nothing ran at the moment asked for, how much later the operation began."""
     schema_version: int = SCHEMA_VERSION
 
 

@@ -119,6 +119,9 @@ def run(args: argparse.Namespace) -> int:
         msg = f"there is no analyzer {min(unknown)!r}: `gpuscope list` names them."
         raise UsageError(msg)
     analyzers = chosen(ANALYZERS, args.only)
+    if (args.range or args.path) and [analyzer.name for analyzer in analyzers] == ["overlap"]:
+        msg = "--only overlap measures whole devices: for ranges add --only ranges."
+        raise UsageError(msg)
     rules = user_rules(args.class_rules)
     cached = not args.no_cache
     paths = api.of_ranks(args.trace)
@@ -198,16 +201,22 @@ def _check_found(args: argparse.Namespace, analyses: Analyses) -> None:
             raise CannotJudgeError(msg)
         if args.window and measured_devices and not analysis.devices:
             msg = (
-                f"no GPU work of {analysis.trace.path} lies in the window {args.window!r}: there "
-                f"is some for {format_ns(analysis.trace.duration_ns)} from the first operation on."
+                f"no GPU work of {analysis.trace.path} lies in the window {args.window!r}: the "
+                "GPU is idle then, or it is outside the "
+                f"{format_ns(analysis.trace.duration_ns)} from the first operation to the last."
             )
             raise CannotJudgeError(msg)
         for pattern in (args.path or args.range) if measured_ranges else ():
             if not any(matches(entry.path or entry.name, [pattern]) for entry in analysis.ranges):
+                whose, more = (
+                    " on its own thread",
+                    ("; with --attribute process the launches of other threads count too"),
+                )
+                if args.attribute == "process":
+                    whose = more = ""
                 msg = (
-                    f"no range {pattern!r} in {analysis.trace.path} launched GPU work on its own "
-                    "thread: `gpuscope analyze TRACE` lists the ranges that did; with "
-                    "--attribute process the launches of other threads count too."
+                    f"no range {pattern!r} in {analysis.trace.path} launched GPU work{whose}: "
+                    f"`gpuscope analyze TRACE` lists the ranges that did{more}."
                 )
                 raise CannotJudgeError(msg)
         if (args.domain or args.category) and measured_ranges and not analysis.ranges:

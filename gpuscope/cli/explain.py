@@ -9,7 +9,7 @@ For example:
   gpuscope explain trace.sqlite                       every outermost range, the longest first
   gpuscope explain trace.sqlite --range 'stream*'     ranges of this name or glob
   gpuscope explain trace.sqlite --op 120              operation 120, as numbered in findings
-  gpuscope explain trace.sqlite --op 1.5ms            what ran 1.5 ms after the first operation
+  gpuscope explain trace.sqlite --op 1.5ms            what ran 1.5 ms after the first, or next
   gpuscope explain rank0.sqlite rank1.sqlite          of several ranks, one after the other
   gpuscope explain trace.sqlite --op 120 --json       the same for programs
 
@@ -56,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--op",
         metavar="ID|TIME",
-        help="one operation: its number, or a time after the first operation, such as 1.5ms",
+        help="one operation: its number, or a time after the first, such as 1.5ms (what ran then, "
+        "or next)",
     )
     parser.add_argument(
         "--attribute",
@@ -129,7 +130,9 @@ def _operation(case: Case, asked: str, number: int, is_time: bool) -> Explanatio
     if found is None or found >= count:
         msg = f"there is no operation {asked} in {trace.path}: it has {count}, numbered from 0."
         raise CannotJudgeError(msg)
-    return Explanation(trace.path, (tell_operation(case, found),), (), 0)
+    later = int(case.ops.start_ns[found]) - trace.origin_ns - number if is_time else 0
+    told = (tell_operation(case, found),)
+    return Explanation(trace.path, told, (), 0, later if later > 0 else None)
 
 
 def _nothing(args: argparse.Namespace) -> str:

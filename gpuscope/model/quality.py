@@ -17,7 +17,7 @@ WARNING = "warning"
 UNKNOWN = "unknown"
 
 OVERHEAD_SHARE = 0.1
-"""Share of the time of GPU work from which on the profiler's own work in it is worth a word."""
+"""Share of the time with operations from which on the profiler's own work is worth a word."""
 COARSE_CLOCK_NS = 1_000
 """Common step of all times from which on the clock is coarse."""
 MIN_TIMES = 16
@@ -124,11 +124,11 @@ def profiler_overhead(operations: Operations | None, start_ns: Int64, end_ns: In
         return Check(
             name,
             WARNING,
-            f"for {format_ns(spent)} of the {format_ns(last - first)} of GPU work "
-            f"({format_ratio(spent / (last - first))}) the profiler was at work in the program's "
-            "threads: gaps may be its own; record a longer or a later part",
+            f"for {format_ns(spent)} of the {format_ns(last - first)} from the first operation to "
+            f"the last ({format_ratio(spent / (last - first))}) the profiler was at work in the "
+            "program's threads: gaps may be its own; record a longer or a later part",
         )
-    return Check(name, OK, f"{format_ns(spent)} in {format_ns(last - first)} of GPU work")
+    return Check(name, OK, f"{format_ns(spent)} of the {format_ns(last - first)} with operations")
 
 
 def clock(operations: Operations | None) -> Check:

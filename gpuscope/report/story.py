@@ -20,7 +20,12 @@ _OTHER, _IDLE = "o", "·"
 
 def story_text(explanation: Explanation, origin_ns: int) -> str:
     """Return the text of an explanation; times of day count from `origin_ns`."""
-    parts = ["\n".join(_operation(story, origin_ns)) for story in explanation.operations]
+    parts = []
+    if explanation.later_ns is not None:
+        parts.append(
+            f"nothing ran then: the next operation began {format_ns(explanation.later_ns)} later"
+        )
+    parts += ["\n".join(_operation(story, origin_ns)) for story in explanation.operations]
     parts += ["\n".join(_range(story, origin_ns)) for story in explanation.ranges]
     if explanation.left_out:
         parts.append(f"{explanation.left_out} shorter ranges are left out: name one with --range")

@@ -167,3 +167,21 @@ def test_the_run_folder_of_a_benchmark_tells_what_its_times_do(
     out = capsys.readouterr().out
     assert "on average an instance" in out
     assert "by times" not in out
+
+
+def test_ranges_are_not_asked_of_devices_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = str(samples.path("streams"))
+    assert main(["analyze", trace, "--only", "overlap", "--range", "streamed"]) == 2
+    assert "for ranges add --only ranges" in capsys.readouterr().err
+
+
+def test_other_threads_are_spoken_of_where_they_do_not_count_yet(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trace = str(samples.path("streams"))
+    assert main(["analyze", trace, "--range", "nope"]) == 5
+    assert "--attribute process" in capsys.readouterr().err
+    assert main(["analyze", trace, "--range", "nope", "--attribute", "process"]) == 5
+    told = capsys.readouterr().err
+    assert "no range 'nope'" in told
+    assert "thread" not in told

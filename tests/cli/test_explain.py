@@ -36,6 +36,20 @@ def test_a_time_finds_what_ran_then(capsys: pytest.CaptureFixture[str]) -> None:
     assert by_time == capsys.readouterr().out
 
 
+def test_where_nothing_ran_it_is_said_how_much_later_the_next_began(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trace = str(samples.path("streams"))
+    main(["explain", trace, "--op", "1.5ms"])
+    assert capsys.readouterr().out.startswith(
+        "nothing ran then: the next operation began 21.8 ms later"
+    )
+    main(["explain", trace, "--op", "1.5ms", "--json"])
+    assert json.loads(capsys.readouterr().out)["later_ns"] == 21_800_223
+    main(["explain", trace, "--op", "25ms", "--json"])
+    assert json.loads(capsys.readouterr().out)["later_ns"] is None
+
+
 def test_a_range_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(samples.path("sync")), "--range", "sync"]) == 0
 

@@ -324,15 +324,32 @@ def test_operations_of_a_stream_that_overlap_count_once_from_block_to_block(
     program.kernel(1, 50 * US)
     program.kernel(1, 10 * US)
     program.kernel(1, 20 * US)
+    program.kernel(1, 10 * US)
     trace = program.trace()
     assert trace.operations is not None
     start = trace.operations.start_ns.copy()
     length = trace.operations.end_ns - start
-    start[1:] = start[0] + 1
-    start[2] = start[0] + 40 * US
+    start[1:] = start[0] + np.array([1, 40 * US, 200 * US])
     operations = dataclasses.replace(trace.operations, start_ns=start, end_ns=start + length)
     trace = dataclasses.replace(trace, operations=operations)
     for rows in (1, 2, 3):
         monkeypatch.setattr(schedule, "BLOCK_ROWS", rows)
         (device,) = analyzed(dataclasses.replace(trace)).devices
-        assert device.scope.schedule_bound_ns == 60 * US
+        assert device.scope.schedule_bound_ns == 70 * US
+
+
+def test_waits_of_one_thread_order_nothing_that_another_launches() -> None:
+    program = Synced()
+    program.thread = 1
+    with program.range("backward"):
+        program.kernel(2, 10 * US)
+        program.thread = 0
+        with program.range("forward"):
+            program.kernel(1, 100 * US)
+            program.wait()
+            program.kernel(1, 10 * US)
+        program.thread = 1
+        program.kernel(3, 40 * US)
+    analysis = analyzed(program.trace())
+    bounds = {entry.name: entry.scope.schedule_bound_ns for entry in analysis.ranges}
+    assert bounds == {"backward": 40 * US, "forward": 110 * US}

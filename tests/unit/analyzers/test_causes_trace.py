@@ -143,7 +143,7 @@ def test_a_profiler_at_work_in_the_program() -> None:
     (finding,) = of(trace, trust.ANALYZER)
 
     assert finding.id == "profiler-overhead"
-    assert finding.claim.startswith("for 200 ns of the 1.00 µs of GPU work")
+    assert finding.claim.startswith("for 200 ns of the 1.00 µs from the first")
 
 
 def test_a_profiler_that_keeps_out_of_the_way() -> None:
