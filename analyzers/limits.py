@@ -2,7 +2,8 @@
 
 Three infos about ranges in which two kinds of work could overlap: the device has one copy engine
 (`one-engine`), an engine is busy nearly all the time (`engine-saturated`), or one kind of work is
-so long that hiding the others saves next to nothing (`imbalance`).
+so long that hiding the others saves next to nothing (`imbalance`). That communication kernels wait
+for their peers, as far as it is known, saturates no engine.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from __future__ import annotations
 import functools
 from itertools import chain
 
+import numpy as np
+
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import USES, Case, Region
+from gpuscope.intervals import Axis, length, union
+from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns, format_ratio
@@ -27,8 +32,12 @@ MIN_MINOR_SHARE = 0.01
 def run(trace: Trace, options: Options) -> Result:
     """Look for limits of the engines."""
     case = Case.of(trace, options)
-    rules = (_one_engine, _saturated, _imbalance)
-    found = [case.search(functools.partial(rule, case)) for rule in rules]
+    rules = (
+        functools.partial(_one_engine, case),
+        functools.partial(_saturated, case, options),
+        functools.partial(_imbalance, case),
+    )
+    found = [case.search(rule) for rule in rules]
     return Result(findings=tuple(chain.from_iterable(found)))
 
 
@@ -51,25 +60,57 @@ def _one_engine(case: Case, region: Region) -> Finding | None:
     )
 
 
-def _saturated(case: Case, region: Region) -> Finding | None:
-    if len(region.material) < 2 or region.bound_ns < SATURATED_SHARE * region.span_ns:
+def _moving_ns(case: Case, options: Options, region: Region) -> int:
+    """Return how long communication moved data; where nothing tells, its kernels count whole."""
+    mine = region.op_class == CODE["comm"]
+    rows = region.rows[mine]
+    start, end = case.ops.start_ns[rows], case.ops.end_ns[rows]
+    if options.moving_ns is not None:
+        moving = options.moving_ns[rows]
+        start = np.where(moving >= 0, np.maximum(start, end - moving), start)
+    shift = Axis.lay_out(region.begin_ns, region.finish_ns).shift[region.instance[mine]]
+    return length(union(start + shift, end + shift))
+
+
+def _saturated(case: Case, options: Options, region: Region) -> Finding | None:
+    if len(region.material) < 2:
         return None
-    engine = max(region.engines_ns, key=lambda name: region.engines_ns[name])
-    share = region.bound_ns / region.span_ns
+    engines = dict(region.engines_ns)
+    if "comm" in engines:
+        engines["comm"] = _moving_ns(case, options, region)
+    engine = max(engines, key=lambda name: engines[name])
+    bound_ns = engines[engine]
+    if bound_ns < SATURATED_SHARE * region.span_ns:
+        return None
+    share = bound_ns / region.span_ns
     what = {
         "kernel": "kernels run",
         "comm": "communication kernels run",
         "memset": "memory sets run",
     }.get(engine, f"{engine} copies run")
+    limit = "better overlap cannot save more"
+    advice = "shorten that work itself: overlap is as good as it gets"
+    if engine == "comm":
+        rows = region.rows[region.op_class == CODE["comm"]]
+        if options.transfer_ns is not None and (options.transfer_ns[rows] >= 0).all():
+            what = "communication kernels move data"
+        else:
+            limit = f"unless they wait for late peers, {limit}"
+            advice = "read the reports of all ranks together, which tell transfer from waiting"
     return case.finding(
         region,
         id="engine-saturated",
         severity="info",
-        claim=f"{what} {format_ratio(share)} of the time: better overlap cannot save more",
-        mechanism=f"{engine} is busy for {format_ns(region.bound_ns)}",
+        claim=f"{what} {format_ratio(share)} of the time: {limit}",
+        mechanism=f"{engine} is busy for {format_ns(bound_ns)}",
         removable="unknown",
-        advice="shorten that work itself: overlap is as good as it gets",
-        evidence={"engine": engine, "share": share, "classes_ns": region.class_busy_ns},
+        advice=advice,
+        evidence={
+            "engine": engine,
+            "share": share,
+            "bound_ns": bound_ns,
+            "classes_ns": region.class_busy_ns,
+        },
     )
 
 

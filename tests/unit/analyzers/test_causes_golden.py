@@ -104,6 +104,9 @@ def test_ranks_out_of_step_are_told_with_what_balance_saves() -> None:
         options = Options(exchange=exchange, transfer_ns=transfer_ns, late_rank=late_rank)
         result = run_all(trace, CAUSES, options)
         found.append({(f.range, f.id): f for f in result.findings if f.severity == "warning"})
+        saturated = [f for f in result.findings if f.id == "engine-saturated"]
+        # That rank 0's messages wait for rank 1 is no busy engine, and no reason to stop.
+        assert all(f.evidence["engine"] == "kernel" for f in saturated)
 
     # Nothing else is to be said of either rank, in no range.
     assert [list(each) for each in found] == [[("comm_skew", "comm-skew")], []]

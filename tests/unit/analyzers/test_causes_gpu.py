@@ -401,6 +401,37 @@ def test_migrations_under_kernels() -> None:
 
     assert finding.id == "uvm-migration"
     assert finding.evidence["migration_ns"] == MS // 4
+    assert finding.evidence["under_kernels_ns"] == MS // 4
+    assert "while no kernel runs" not in finding.claim
+    assert "cudaCpuDeviceId" not in finding.advice
+
+
+def test_migrations_under_no_kernel_hold_none_up() -> None:
+    trace = make_trace(kernels=[(0, MS, "s1")], uvm=[(MS, 2 * MS, "s1", {"bytes": 1000})])
+
+    (finding,) = run_all(trace, GPU, Options()).findings
+
+    assert finding.claim.startswith(
+        "1 migrations of unified memory move 1.00 kB in 1.00 ms while no"
+    )
+    assert "wait" not in finding.claim
+    assert "cudaCpuDeviceId" in finding.advice
+    assert "before the kernel" not in finding.advice
+    assert finding.evidence["under_kernels_ns"] == finding.evidence["under_kernels_bytes"] == 0
+
+
+def test_migrations_under_kernels_and_between_them_are_told_apart() -> None:
+    moved = [(0, MS, "s1", {"bytes": 1000}), (2 * MS, 5 * MS, "s1", {"bytes": 4000})]
+    trace = make_trace(kernels=[(0, MS, "s1"), (6 * MS, 7 * MS, "s1")], uvm=moved)
+
+    (finding,) = run_all(trace, GPU, Options()).findings
+
+    assert finding.claim == (
+        "1 migrations of unified memory move 1.00 kB in 1.00 ms while kernels wait for their pages;"
+        " 1 more move 4.00 kB in 3.00 ms while no kernel runs, as pages do that the CPU touches"
+    )
+    assert finding.evidence["under_kernels"] == 1
+    assert finding.evidence["bytes"] == 5000
 
 
 def test_migrations_too_short_to_matter() -> None:
@@ -438,6 +469,43 @@ def test_a_saturated_engine() -> None:
     assert finding.id == "engine-saturated"
     assert finding.severity == "info"
     assert finding.evidence["engine"] == "h2d"
+
+
+def saturated_by_messages(transfer_ns: int | None, unmatched: int = 0) -> list[Finding]:
+    program = Program()
+    for _ in range(8):
+        program.comm(1, MS)
+        program.kernel(2, MS // 4)
+    trace = program.trace()
+    assert trace.operations is not None
+    times = None
+    if transfer_ns is not None:
+        is_comm = trace.operations.op_class == CODE["comm"]
+        times = np.where(is_comm, transfer_ns, -1).astype(np.int64)
+        times[np.flatnonzero(is_comm)[:unmatched]] = -1
+    return list(run_all(trace, [limits.ANALYZER], Options(transfer_ns=times)).findings)
+
+
+def test_messages_that_wait_for_another_rank_saturate_no_engine() -> None:
+    assert saturated_by_messages(MS // 4) == []
+
+
+@pytest.mark.parametrize(("transfer_ns", "unmatched"), [(None, 0), (MS, 1)])
+def test_messages_that_may_wait_saturate_an_engine_with_a_reserve(
+    transfer_ns: int | None, unmatched: int
+) -> None:
+    (finding,) = saturated_by_messages(transfer_ns, unmatched)
+
+    assert finding.evidence["engine"] == "comm"
+    assert "unless they wait for late peers" in finding.claim
+
+
+def test_messages_that_move_data_all_the_time_saturate_an_engine() -> None:
+    (finding,) = saturated_by_messages(MS * 97 // 100)
+
+    assert finding.claim.startswith("communication kernels move data")
+    assert "wait" not in finding.claim
+    assert finding.evidence["bound_ns"] == 8 * (MS * 97 // 100)
 
 
 def test_kernels_alone_saturate_nothing() -> None:
