@@ -11,6 +11,7 @@ import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import COPY_CODES, USES, Case, Region
+from gpuscope.intervals import length, union
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import NULL_STREAM, Trace
@@ -55,7 +56,8 @@ def _rule(case: Case, region: Region) -> Finding | None:
     ordered = (case.waits.reason[rows] == REASON["stream"]) & inside & (copies | kernels)
     if int(ordered.sum()) < MIN_ORDERED_SHARE * int(((copies | kernels) & inside).sum()):
         return None
-    held = np.maximum(case.waits.cost_ns[rows[ordered]], 0)
+    cost = np.maximum(case.waits.cost_ns[rows[ordered]], 0)
+    ended = case.waits.stream_ns(rows[ordered])
     label = case.trace.streams[stream].label
     default = case.trace.streams[stream].kind == NULL_STREAM
     launches = np.unique(ops.launch[rows[ordered]])
@@ -80,10 +82,10 @@ def _rule(case: Case, region: Region) -> Finding | None:
             "stream": case.trace.streams[stream].number,
             "count": int(ordered.sum()),
             "cycles": cycles,
-            "held_ns": int(held.sum()),
+            "held_ns": length(union(ended - cost, ended)),
             "classes_ns": region.class_busy_ns,
             "calls": case.calls_evidence(launches[launches >= 0]),
-            "examples": case.operation_examples(rows[ordered], held),
+            "examples": case.operation_examples(rows[ordered], cost),
         },
         saving_ns=region.unhidden_ns,
     )

@@ -107,6 +107,8 @@ def _range(story: RangeStory, origin_ns: int) -> Iterator[str]:
     if len(story.lanes) > _LANES:
         yield f"  and {len(story.lanes) - _LANES} more streams"
     yield "  " + "  ".join(f"{mark} {name}" for name, mark in [*MARKS.items(), ("other", _OTHER)])
+    if story.reasons:
+        yield "  what operations waited for last, how often, and the costs of all added up:"
     for op_class, entries in groupby(story.reasons, key=lambda entry: entry.op_class):
         yield f"  {op_class} waited for " + ", ".join(_reason(entry) for entry in entries)
     for worst in story.worst:
