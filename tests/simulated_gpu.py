@@ -84,14 +84,21 @@ class Stream:
         self.issue(lambda: None, lambda: event.reached >= ticket)
 
     def synchronize(self) -> None:
+        if self.number != NULL and self.gpu.leaves_out(HOST, of_stream(self.number)):
+            return
         self.gpu.run_until(lambda: not self.queue)
+
+
+def of_stream(number: int) -> int:
+    """Return what stands for all that was issued to a stream, among the numbers of events."""
+    return ~number
 
 
 class SimulatedGpu:
     """As much of CuPy as the Jacobi variants use.
 
-    ``waits`` are the pairs of stream, or HOST, and event of every wait so far; those in
-    ``left_out`` are ignored.
+    ``waits`` are the pairs of stream, or HOST, and event (or :func:`of_stream`) of every wait so
+    far; those in ``left_out`` are ignored.
     """
 
     def __init__(self, seed: int, left_out: Sequence[tuple[int, int]] = ()) -> None:

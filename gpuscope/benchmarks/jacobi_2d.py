@@ -26,7 +26,6 @@ from gpuscope.benchmarks._harness.jacobi_ranks import (
     MPI_OPTIONS,
     Variant,
     add_mpi_arguments,
-    add_skew_argument,
     choose_path,
     measure,
 )
@@ -178,19 +177,13 @@ def _run(arguments: argparse.Namespace) -> Result:
         )
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this benchmark."""
-    add_mpi_arguments(parser)
-    add_skew_argument(parser)
-
-
 BENCHMARK = Benchmark(
     name="jacobi-2d",
     summary="a stencil cut into blocks: edges are packed and travel beside the interior",
-    options=f"{MPI_OPTIONS}  --skew-us N",
+    options=MPI_OPTIONS,
     needs="2 GPUs, MPI",
     twins=(_ON_COMPUTE, CORRUPT),
-    add_arguments=_add_arguments,
+    add_arguments=add_mpi_arguments,
     run=_run,
     ranks=True,
 )

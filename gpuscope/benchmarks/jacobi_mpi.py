@@ -1,7 +1,7 @@
 """``jacobi-mpi``: the stencil on several GPUs, first computed, then exchanged.
 
-The grid is cut into slabs of rows, one a rank. A step is done on the whole slab; when it is
-finished, the first and the last row go to the neighbours through host memory and MPI. ::
+The grid is cut into slabs of rows, one a rank. A step is done on the whole slab, and then the first
+and the last row are copied out; when the host has seen that, they go to the neighbours by MPI. ::
 
     GPU     [step ============][d2h]            [h2d][step ============][d2h]
     host                            [Sendrecv ×2]                            [Sendrecv ×2]
@@ -25,20 +25,23 @@ from gpuscope.benchmarks._harness.jacobi_ranks import (
     choose_path,
     measure,
 )
-from gpuscope.benchmarks._harness.stencil import StencilKernels
+from gpuscope.benchmarks._harness.stencil import Skew, StencilKernels
+from gpuscope.units import NS_PER_US
 
 
 class _Serialized(Variant):
     """One stream, and the host waits for it."""
 
-    def __init__(self, *arguments: Any, path: str) -> None:
+    def __init__(self, *arguments: Any, skew_us: int, path: str) -> None:
         super().__init__(*arguments)
         self.stream = self.cp.cuda.Stream(non_blocking=True)
         self.streams = [self.stream]
+        self.skew = Skew(self.tile.kernels, skew_us * NS_PER_US, self.ranks.rank)
         self.halo = slab_halo(self.ranks, self.tile, path)
         self.exchanging = self.ranks.session.ranges.prepare("gs:mpi:Sendrecv", self.halo.sent_bytes)
 
     def compute(self) -> None:
+        self.skew.delay(self.stream)
         self.tile.norm.reset(self.stream)
         self.tile.step(self.block.written, self.stream)
 
@@ -50,16 +53,15 @@ class _Serialized(Variant):
         if self.is_due(index - 1):
             tile.norm.copy_out(self.stream)
         self.compute()
-        self.stream.synchronize()
-        self.sum_norm(index)
-        self._exchange(tile.other)
+        self._exchange(tile.other, index)
         tile.turn()
 
-    def _exchange(self, array: Any) -> None:
+    def _exchange(self, array: Any, index: int = -1) -> None:
         sides = self.block.sides
         for side in sides:
             self.halo.copy_out(side, array, self.stream)
         self.stream.synchronize()
+        self.sum_norm(index)  # its copy out, too, is done
         with self.exchanging:
             self.halo.of(array).exchange()
         for side in sides:
@@ -85,12 +87,13 @@ def _run(arguments: argparse.Namespace) -> Result:
         BENCHMARK.twin(arguments.twin)
     with open_ranks(BENCHMARK.name, least=1, oversubscribe=arguments.oversubscribe) as ranks:
         kernels, path = StencilKernels(ranks.session.cp), choose_path(ranks, arguments)
+        skew_us = arguments.skew_us or 0
         return measure(
             ranks,
             arguments,
             benchmark=BENCHMARK.name,
             pass_name="serialized",
-            make=partial(_Serialized, ranks, kernels, path=path),
+            make=partial(_Serialized, ranks, kernels, skew_us=skew_us, path=path),
             cut_columns=False,
             overlapping=False,
             further={"path": path},

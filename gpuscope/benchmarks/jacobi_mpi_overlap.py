@@ -41,7 +41,6 @@ from gpuscope.benchmarks._harness.jacobi_ranks import (
     MPI_OPTIONS,
     Variant,
     add_mpi_arguments,
-    add_skew_argument,
     choose_path,
     measure,
 )
@@ -185,19 +184,13 @@ def _run(arguments: argparse.Namespace) -> Result:
         )
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this benchmark."""
-    add_mpi_arguments(parser)
-    add_skew_argument(parser)
-
-
 BENCHMARK = Benchmark(
     name="jacobi-mpi-overlap",
     summary="a stencil on several GPUs whose edges travel while the interior is computed",
-    options=f"{MPI_OPTIONS}  --skew-us N",
+    options=MPI_OPTIONS,
     needs="2 GPUs, MPI",
     twins=(_BLOCKING, _NO_RESET_EVENT, CORRUPT),
-    add_arguments=_add_arguments,
+    add_arguments=add_mpi_arguments,
     run=_run,
     ranks=True,
 )

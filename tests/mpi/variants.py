@@ -46,8 +46,8 @@ def norms_of_one(steps: int, *, periodic: bool) -> list[float]:
 
 
 for make, cut_columns in (
-    (partial(_Serialized, path="staged"), False),
-    (partial(_Serialized, path="device"), False),
+    (partial(_Serialized, skew_us=0, path="staged"), False),
+    (partial(_Serialized, skew_us=0, path="device"), False),
     (partial(_Overlapped, twin=None, skew_us=0, path="staged"), False),
     (partial(_Overlapped, twin="blocking", skew_us=0, path="device"), False),
     (partial(_Blocks, twin=None, skew_us=0, path="device"), True),

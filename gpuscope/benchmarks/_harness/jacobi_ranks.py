@@ -50,6 +50,7 @@ from gpuscope.benchmarks._harness.stencil import (
     Tile,
     check_tile,
     prove_tile,
+    whole_grid,
 )
 from gpuscope.errors import ProgramError, UsageError
 from gpuscope.units import NS_PER_S, NS_PER_US, format_bytes, format_ns, format_ratio
@@ -74,7 +75,7 @@ _PROBE_SIDE = 2048
 _MAX_GROWTHS = 8
 _ROW_STEP = 8
 OPTIONS = "--rows N  --columns N  --weak  --steps N  --norm-every N  --ends ENDS  --tolerance T"
-MPI_OPTIONS = f"{OPTIONS}  --path PATH"
+MPI_OPTIONS = f"{OPTIONS}  --path PATH  --skew-us N"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _STEPS = 20
 _NORM_EVERY = 5
@@ -254,7 +255,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_mpi_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add these, and the path that messages of MPI take."""
+    """Add these, the path that messages of MPI take, and the option of a stress test."""
     add_arguments(parser)
     parser.add_argument(
         "--path",
@@ -263,9 +264,6 @@ def add_mpi_arguments(parser: argparse.ArgumentParser) -> None:
         help="through host memory (default), or by MPI from GPU to GPU",
     )
 
-
-def add_skew_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option of a stress test."""
     parser.add_argument(
         "--skew-us",
         type=positive_int,
@@ -379,7 +377,9 @@ def measure(
         measured.passes[name].median_ns / options.steps
         for name in (pass_name, "compute", "exchange")
     )
-    figures = step_figures(grid, total_ns, compute_ns, exchange_ns, stages, overlapping=overlapping)
+    points = whole_grid(grid, periodic=block.periodic).points
+    times_ns = total_ns, compute_ns, exchange_ns
+    figures = step_figures(points, *times_ns, stages, overlapping=overlapping)
     figures["solve_steps"] = solved
     covered = COVERED * _to_cover_ns(variant, stages, exchange_ns) <= stages["inner_ns"]
     shared = len(set(ranks.gather(session.pci_bus_id))) < ranks.size
@@ -431,7 +431,7 @@ def measure(
 
 
 def step_figures(
-    grid: tuple[int, int],
+    points: int,
     total_ns: float,
     compute_ns: float,
     exchange_ns: float,
@@ -441,14 +441,13 @@ def step_figures(
 ) -> dict[str, float | None]:
     """Return what a step reached, and what limits it.
 
-    The overlap is that of the OSU micro-benchmarks: the share of the exchange that the step does
-    not last longer than its kernels.
+    `points` are those that a step writes. The overlap is that of the OSU micro-benchmarks: the
+    share of the exchange that the step does not last longer than its kernels.
     """
     inner_ns, edge_ns = stages["inner_ns"], stages["edge_ns"]
     serial_ns = compute_ns + exchange_ns
     bound_ns = max(inner_ns, edge_ns + exchange_ns) if overlapping else serial_ns
     exposed = min(1.0, max(0.0, (total_ns - compute_ns) / exchange_ns))
-    points = grid[0] * (grid[1] - 2)
     return {
         "t_lb_ns": bound_ns,
         "t_step_ns": total_ns,
