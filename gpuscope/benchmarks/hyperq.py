@@ -97,6 +97,17 @@ class _Workload:
         self.expected = np.arange(options.streams, dtype=np.uint32)
         self.passes_begun = 0
 
+    def load(self) -> None:
+        """Load the kernel, not behind a closed gate, and take back what it changed.
+
+        Values are written on the null stream, which no other waits for: the host does.
+        """
+        synchronize = self.cp.cuda.runtime.deviceSynchronize
+        self.launch(0, 0, 0)
+        synchronize()
+        self.values[0] = 0
+        synchronize()
+
     def launch(self, index: int, number: int, time_ns: int) -> None:
         """Issue kernel `number` of stream `index`."""
         import numpy as np
@@ -198,9 +209,7 @@ def _refuse(options: _Options) -> None:
 def _measure(session: Session, options: _Options, twin: str | None, reps: int) -> Result:
     """Measure, and put the result together."""
     work = _Workload(session, options, twin)
-    work.launch(0, 0, 0)  # loads it: not behind a closed gate
-    session.cp.cuda.runtime.deviceSynchronize()
-    work.values[0] = 0
+    work.load()
     resident = min(
         RESIDENT_GRIDS,
         session.property("multiProcessorCount") * session.property("maxBlocksPerMultiProcessor"),

@@ -97,6 +97,12 @@ class _Workload:
         self.left_by = [0, 0]
         """The pass that wrote each host buffer."""
 
+    def fill(self, pattern: Pattern) -> None:
+        """Write the pattern to the data, and load the kernel: not behind a closed gate."""
+        pattern.fill_device(self.data)
+        self.work(0, self.elements, self.cp.cuda.Stream.null)  # the one that fills
+        self.cp.cuda.runtime.deviceSynchronize()
+
     def work(self, first: int, count: int, stream: Any) -> None:
         """Issue the kernel on `count` elements from `first` on."""
         term = pass_term(self.passes_begun)
@@ -175,9 +181,7 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     size_bytes = chosen_bytes(options.size_bytes, _SIZE_BYTES, limit_bytes, notes)
     work = _Workload(session, size_bytes, options, twin)
     pattern = Pattern(session.cp, session.cp.empty(work.elements, "float32"))
-    pattern.fill_device(work.data)
-    work.work(0, work.elements, work.streams[0])  # loads it: not behind a closed gate
-    session.cp.cuda.runtime.deviceSynchronize()
+    work.fill(pattern)
     if options.kernel_steps is None:
         say("calibrating the kernel")
         target_ns = round(work.d2h_ns() * (options.kernel_ratio or 1.0))

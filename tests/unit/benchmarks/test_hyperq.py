@@ -77,6 +77,20 @@ def test_kernels_are_issued_stream_by_stream(cupy: Any) -> None:
     ]  # fmt: skip
 
 
+def test_the_host_waits_for_what_is_written_on_the_null_stream(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Values(SimpleNamespace):
+        def __setitem__(self, index: int, value: int) -> None:
+            cupy.log.append(f"{value} to {index}")
+
+    work = make_workload(cupy, options(streams=2))
+    monkeypatch.setattr(work, "values", Values(data=work.values.data))
+    work.load()
+    loaded = f"spin {work.values.data.ptr} s1"
+    assert cupy.log == [loaded, "deviceSynchronize", "0 to 0", "deviceSynchronize"]
+
+
 def test_the_one_stream_twin(cupy: Any) -> None:
     work = make_workload(cupy, options(streams=3), "one-stream")
     assert {stream.name for stream in work.streams} == {"s1"}

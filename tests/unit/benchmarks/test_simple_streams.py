@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from gpuscope.benchmarks import simple_streams
-from gpuscope.benchmarks._harness import Session, add_common_arguments
+from gpuscope.benchmarks._harness import Pattern, Session, add_common_arguments
 from gpuscope.benchmarks.simple_streams import BENCHMARK, _Options, _Workload
 from gpuscope.errors import UsageError
 
@@ -47,6 +47,14 @@ def test_the_sliced_pass_issues_all_kernels_first(
     work.sequential()
     assert cupy.log[2:] == [f"fma_steps {first} s1"]
     assert moved[2:] == [(0, 0, 64)]
+
+
+def test_the_kernel_is_loaded_behind_the_pattern_in_its_own_stream(cupy: Any) -> None:
+    work = make_workload(cupy)
+    fill = SimpleNamespace(fill_device=lambda array: cupy.log.append(f"fill {array.data.ptr}"))
+    work.fill(cast("Pattern", fill))
+    first = work.data.data.ptr
+    assert cupy.log == [f"fill {first}", f"fma_steps {first} null", "deviceSynchronize"]
 
 
 def test_each_host_buffer_is_compared_with_its_own_last_pass(cupy: Any) -> None:
