@@ -102,9 +102,10 @@ class _Options:
 
 def sizes_up_to(max_size: int) -> list[int]:
     """Return the sizes of the messages, in bytes: from 1 on, each four times the one before."""
-    sizes = [1]
-    while sizes[-1] * _STEP < max_size:
-        sizes.append(sizes[-1] * _STEP)
+    sizes, size = [], 1
+    while size < max_size:
+        sizes.append(size)
+        size *= _STEP
     return [*sizes, max_size]
 
 

@@ -53,6 +53,7 @@ from gpuscope.benchmarks._harness import (
     pass_term,
     pass_value,
     positive_int,
+    raise_if_wrong,
     rate_bytes_per_s,
     refuse_inexact,
     size_argument,
@@ -101,14 +102,17 @@ class _Workload:
     """On each side a buffer to send and one to receive, a way for each direction, and a kernel."""
 
     def __init__(self, pair: Pair, options: _Options, size_bytes: int, *, one_stream: bool) -> None:
+        import numpy as np
+
         self.pair, self.options, self.size_bytes = pair, options, size_bytes
         elements = size_bytes // 4
         self.sent = [pair.empty(side, elements) for side in (0, 1)]
         self.received = [pair.empty(side, elements) for side in (0, 1)]
-        self.patterns = []
+        self.patterns, self.wrong = [], []
         for side in (0, 1):
             with pair.on(side):
                 self.patterns.append(Pattern(pair.cp))
+                self.wrong.append(pair.cp.zeros(1, np.uint64))
         single = pair.stream(0)
 
         def stream(side: int) -> Any:
@@ -129,29 +133,51 @@ class _Workload:
         self.work: Any = pair.empty(0, _WORK_BYTES // 4) if options.with_compute else None
         self.steps = options.kernel_steps or 1
         self.launches = 0
-        self.first = 0
+        self.first = self.compared = 0
+        self.sending: Sequence[int] = ()
+        """The sides that the last pass copies from, if what it left was not compared yet."""
         self.marks: dict[str, list[list[tuple[Any, Any]]]] = {"both": [], "beside": []}
         """Of these passes, of each time that they ran, the events around each part."""
-        self.renew()
+        self.renew_work()
 
     @property
     def waits(self) -> bool:
         """Whether issuing copies waits for the GPU: the driver may stage large ones itself."""
         return self.options.path == "driver" and not self.pair.same
 
-    def renew(self) -> None:
-        """Write a pattern not used before to what is sent, and poison what receives."""
-        import numpy as np
-
-        self.first += 2 * self.sent[0].size
-        for side in (0, 1):
-            with self.pair.on(side):
-                self.patterns[side].fill_device(self.sent[side], self._position(side))
-                self.received[side].fill(np.nan)
+    def renew_work(self) -> None:
+        """Write the pattern to what the kernel works on."""
         if self.work is not None:
             self.launches = 0
             self.patterns[0].fill_device(self.work)
         self.pair.synchronize()
+
+    def begin(self, sending: Sequence[int]) -> None:
+        """Compare what the last pass left, write new data to send, and poison what is to receive.
+
+        So what a pass loses is not covered by what another one brought.
+        """
+        import numpy as np
+
+        self.settle()
+        self.first += 2 * self.sent[0].size
+        for side in sending:
+            with self.pair.on(side):
+                self.patterns[side].fill_device(self.sent[side], self._position(side))
+            with self.pair.on(1 - side):
+                self.received[1 - side].fill(np.nan)
+        self.sending = sending
+        self.pair.synchronize()
+
+    def settle(self) -> None:
+        """Compare what the last pass left, without waiting."""
+        for source in self.sending:
+            target, array = 1 - source, self.received[1 - source]
+            with self.pair.on(target):
+                position = self._position(source)
+                self.patterns[target].count(array, position, 0, 0, self.wrong[target])
+            self.compared += array.size
+        self.sending = ()
 
     def _position(self, side: int) -> int:
         """Return where in the pattern begins what a side sends."""
@@ -236,27 +262,33 @@ class _Workload:
         """Return what is timed."""
         there, back = (list(way.streams) for way in self.ways)
         found = [
-            Pass("forward", there, partial(self.one_way, 0), waits=self.waits),
-            Pass("backward", back, partial(self.one_way, 1), waits=self.waits),
-            Pass("both", [*there, *back], self.both, waits=self.waits),
+            self._copying("forward", there, partial(self.one_way, 0), (0,)),
+            self._copying("backward", back, partial(self.one_way, 1), (1,)),
+            self._copying("both", [*there, *back], self.both, (0, 1)),
         ]
         if self.work is not None:
-            streams = [*there, self.kernel_stream]
             found += [
                 Pass("compute", [self.kernel_stream], self.compute),
-                Pass("beside", streams, self.beside, waits=self.waits),
+                self._copying("beside", [*there, self.kernel_stream], self.beside, (0,)),
             ]
         return found
 
+    def _copying(
+        self, name: str, streams: Sequence[Any], issue: Callable[[], None], sending: Sequence[int]
+    ) -> Pass:
+        """Return a pass that copies from the sides `sending`."""
+        return Pass(name, streams, issue, waits=self.waits, prepare=partial(self.begin, sending))
+
     def check(self) -> None:
-        """Compare all that was received and worked on, and begin again with another pattern."""
-        self.pair.synchronize()
+        """Raise if any pass left wrong data."""
+        self.settle()
+        counts = []
         for side in (0, 1):
             with self.pair.on(side):
-                self.patterns[side].check_device(self.received[side], self._position(1 - side))
+                counts.append(int(self.wrong[side].get()[0]))
+        raise_if_wrong(counts, self.compared, "buffer")
         if self.work is not None:
             self.patterns[0].check_device(self.work, 0, self.steps * pass_value(self.launches))
-        self.renew()
 
 
 def _run(arguments: argparse.Namespace) -> Result:
@@ -284,12 +316,12 @@ def _measure(pair: Pair, options: _Options, twin: str | None, reps: int) -> Resu
     work = _Workload(pair, options, size_bytes, one_stream=twin == "one-stream")
     if work.work is not None and options.kernel_steps is None:
         calibrate_steps(work.kernel_ns, work.copy_ns(), max_steps())
-        work.renew()
+        work.renew_work()
     measured = pair.session.measure(
         work.passes(),
         reps,
         check=work.check,
-        corrupt=work.received[0] if twin == CORRUPT.name else None,
+        corrupt=work.received[1] if twin == CORRUPT.name else None,
     )
     medians = {name: times.median_ns for name, times in measured.passes.items()}
     own = {name: work.own_ns(name, reps) for name, marks in work.marks.items() if marks}

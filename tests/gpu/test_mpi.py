@@ -14,18 +14,9 @@ from gpuscope.benchmarks._harness import device_mpi
 pytestmark = [pytest.mark.multigpu, pytest.mark.mpi]
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "gpuscope",
-        "run",
-        "--out",
-        str(folder),
-        "--reps",
-        "10",
-        *words,
-    ]
+def run(folder: Path, *words: str, reps: int = 3) -> subprocess.CompletedProcess[str]:
+    own = ["--out", str(folder), "--reps", str(reps)]
+    command = [sys.executable, "-m", "gpuscope", "run", *own, *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
@@ -57,7 +48,8 @@ STEADY = 0.9
 
 
 def test_no_staged_message_is_faster_than_its_parts(tmp_path: Path) -> None:
-    assert run(tmp_path / "run", "--untraced", "mpi-pingpong", "--path", "staged").returncode == 0
+    words = ("--untraced", "mpi-pingpong", "--path", "staged")
+    assert run(tmp_path / "run", *words, reps=10).returncode == 0
     result = json.loads((tmp_path / "run" / "rank0" / "untraced.json").read_text())
     found = result["figures"]
     sizes = [name.split("_")[1] for name in found if name.startswith("host_") and "_half" in name]

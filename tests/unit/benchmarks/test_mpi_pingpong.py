@@ -13,6 +13,7 @@ OPTIONS = benchmark._Options("staged-pipelined", 4 << 20, 8, 1, probed=False)
 def test_sizes_go_by_four_from_a_byte_to_the_longest() -> None:
     assert benchmark.sizes_up_to(4 << 20) == [4**power for power in range(12)]
     assert benchmark.sizes_up_to(96) == [1, 4, 16, 64, 96]
+    assert benchmark.sizes_up_to(1) == [1]
 
 
 @pytest.mark.parametrize(("size", "rounds"), [(1, 50), (128 << 10, 50), (1 << 20, 8), (1 << 28, 5)])

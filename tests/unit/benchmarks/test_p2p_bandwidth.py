@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gpuscope.benchmarks import p2p_bandwidth
 from gpuscope.benchmarks._harness import Expected, ExpectedLinks
 from gpuscope.benchmarks._harness.links import Link
 from gpuscope.benchmarks.p2p_bandwidth import BENCHMARK, LEAST_RHO, _Options, _Workload
-from gpuscope.errors import UsageError
+from gpuscope.errors import ProgramError, UsageError
 
 GB = 1_000_000_000
 MEDIANS = {"forward": 10_000_000, "backward": 12_500_000, "both": 16_000_000}
@@ -166,3 +168,55 @@ def test_the_driver_may_stage_large_copies_while_they_are_issued(cupy: Any) -> N
         passes = {each.name: each.waits for each in make_work(cupy, path=path).passes()}
         assert passes["both"] is waits
         assert passes["compute"] is False
+
+
+class Pattern:
+    """As the real one, on the host."""
+
+    def fill_device(self, array: Any, first: int = 0) -> None:
+        array[:] = np.arange(first, first + array.size)
+
+    def count(self, array: Any, first: int, worked: int, added: int, wrong: Any) -> None:
+        wrong[0] += np.sum(array != np.arange(first, first + array.size))
+
+
+class Counter(np.ndarray[Any, Any]):
+    def get(self) -> Any:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("lost", "wrong"),
+    [(None, 0), (("forward", 0), 8), (("backward", 1), 8), (("both", 0), 8), (("both", 1), 8)],
+)
+def test_what_one_pass_loses_is_not_covered_by_what_others_bring(
+    cupy: Any, lost: tuple[str, int] | None, wrong: int
+) -> None:
+    work = make_work(cupy)
+    work.work = None
+    work.pair = SimpleNamespace(  # type: ignore[assignment]
+        on=lambda side: nullcontext(), synchronize=lambda: None, same=False, cp=cupy
+    )
+    work.first = work.compared = 0
+    work.sending = ()
+    work.sent, work.received = ([np.zeros(8, np.float32) for _ in range(2)] for _ in range(2))
+    work.patterns = [Pattern(), Pattern()]  # type: ignore[list-item]
+    work.wrong = [np.zeros(1, np.uint64).view(Counter) for _ in range(2)]
+    current = ""
+
+    def copy(source: int) -> None:
+        if (current, source) != lost:
+            work.received[1 - source][:] = work.sent[source]
+
+    work.copy = copy  # type: ignore[method-assign]
+    for _ in range(2):
+        for each in work.passes():
+            assert each.prepare is not None
+            each.prepare()
+            current = each.name
+            each.issue()
+    if lost is None:
+        work.check()
+    else:
+        with pytest.raises(ProgramError, match=f"wrong data: {2 * wrong} of 64 elements"):
+            work.check()
