@@ -30,6 +30,10 @@ PREFETCH = 2
 """Flag of a copy: a unified-memory migration that the program asked for."""
 COMMUNICATION = 4
 """Flag of a copy: launched inside an NCCL call."""
+TO_HOST = 8
+"""Flag of a unified-memory migration: from a device to the host."""
+EVICTED = 16
+"""Flag of a unified-memory migration: pages that had to leave, for the device's memory was full."""
 
 MEMORY_KINDS = (
     "pageable",
@@ -114,7 +118,7 @@ class Operations(Table):
     dst_device: Int32 = _column(np.int32, "CUDA device number copied to, or -1")
     src_kind: Int8 = _column(np.int8, "memory kind copied from, or -1")
     dst_kind: Int8 = _column(np.int8, "memory kind copied to, or -1")
-    flags: UInt8 = _column(np.uint8, "STAGED, PREFETCH, COMMUNICATION")
+    flags: UInt8 = _column(np.uint8, "STAGED, PREFETCH, COMMUNICATION, TO_HOST, EVICTED")
     graph_node: Int64 = _column(np.int64, "id of the CUDA-graph node, or -1")
 
 

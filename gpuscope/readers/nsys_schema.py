@@ -263,10 +263,12 @@ NVPROF_TABLES = frozenset({"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIV
 STREAM_FLAGS = {1: BLOCKING, 2: NON_BLOCKING, 3: NULL_STREAM}
 """CUPTI's stream flags; other values are unknown."""
 
-UVM_HTOD, UVM_DTOH = 11, 12
-"""Copy kinds of unified-memory migrations; 13 is device to device."""
+UVM_HTOD, UVM_DTOH, UVM_DTOD = 11, 12, 13
+"""Copy kinds of unified-memory migrations."""
 USER_PREFETCH = 1
 """Migration cause of a prefetch that the program asked for."""
+EVICTION = 4
+"""Migration cause of pages that leave a device whose memory is full."""
 
 COPY_KIND_CLASS = {
     1: "h2d",
@@ -281,7 +283,7 @@ COPY_KIND_CLASS = {
     10: "p2p",
     UVM_HTOD: "uvm",
     UVM_DTOH: "uvm",
-    13: "uvm",
+    UVM_DTOD: "uvm",
 }
 """CUPTI's copy kinds to classes; what more it takes (peers, prefetches) the reader decides."""
 

@@ -17,10 +17,12 @@ from gpuscope.model.classes import CODE, ClassRule, built_in_rules, rule_for
 from gpuscope.model.tables import (
     COMMUNICATION,
     DEVICE_MEMORY_KINDS,
+    EVICTED,
     PREFETCH,
     PUSH_POP,
     STAGED,
     START_END,
+    TO_HOST,
     ApiCalls,
     EventRecords,
     KernelConfigs,
@@ -508,10 +510,16 @@ class _Assembly:
         # The transfer's bytes count once: on the leg that arrives.
         size = np.where(staged & (kind == 2), 0, raw["bytes"])
 
-        asked_for = raw["migrationCause"] == schema.USER_PREFETCH
+        migrates = op_class == CODE["uvm"]
+        if migrates.any():
+            # Whatever stream the rows name: the driver moves pages in none, prefetches too.
+            raw = {**raw, "streamId": np.where(migrates, schema.NONE_ID, raw["streamId"])}
+        asked_for = migrates & (raw["migrationCause"] == schema.USER_PREFETCH)
         op_class[asked_for & (kind == schema.UVM_HTOD)] = CODE["h2d"]
         op_class[asked_for & (kind == schema.UVM_DTOH)] = CODE["d2h"]
-        flags[asked_for & np.isin(kind, (schema.UVM_HTOD, schema.UVM_DTOH))] |= PREFETCH
+        flags[asked_for & (kind != schema.UVM_DTOD)] |= PREFETCH
+        flags[migrates & (kind == schema.UVM_DTOH)] |= TO_HOST
+        flags[migrates & (raw["migrationCause"] == schema.EVICTION)] |= EVICTED
 
         labels = {code: self.strings.add(f"{name.upper()} copy") for name, code in CODE.items()}
         label_of_class = np.array([labels[code] for code in range(len(CODE))], np.int32)

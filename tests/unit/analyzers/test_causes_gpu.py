@@ -21,6 +21,7 @@ from gpuscope.analyzers import (
 )
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding
+from gpuscope.model.tables import EVICTED, TO_HOST
 from gpuscope.model.trace import Process, Trace
 from gpuscope.waits import REASON, Waits
 from tests.make_trace import make_trace
@@ -396,42 +397,64 @@ def migrating(ns: int) -> Trace:
     return make_trace(kernels=[(0, MS, "s1")], uvm=[(MS // 2, MS // 2 + ns, "s1")])
 
 
-def test_migrations_under_kernels() -> None:
-    (finding,) = run_all(migrating(MS // 4), GPU, Options()).findings
-
+def migration(trace: Trace) -> Finding:
+    (finding,) = run_all(trace, GPU, Options()).findings
     assert finding.id == "uvm-migration"
-    assert finding.evidence["migration_ns"] == MS // 4
-    assert finding.evidence["under_kernels_ns"] == MS // 4
-    assert "while no kernel runs" not in finding.claim
+    return finding
+
+
+def test_kernels_wait_for_pages_that_come_to_their_gpu() -> None:
+    moved = [
+        (MS // 2, MS, "s1", {"bytes": 1000}),
+        (MS, 2 * MS, "s1", {"bytes": 4000}),
+    ]
+    finding = migration(make_trace(kernels=[(0, MS, "s1")], uvm=moved))
+
+    assert finding.claim == (
+        "migrations of unified memory: 2 to the GPU move 5.00 kB in 1.50 ms, 500 µs of it while "
+        "kernels run, which wait for them"
+    )
+    assert finding.evidence["to_device"] == {
+        "count": 2,
+        "bytes": 5000,
+        "ns": MS + MS // 2,
+        "under_kernels_ns": MS // 2,
+    }
+    assert finding.evidence["to_host"]["count"] == finding.evidence["evicted"]["count"] == 0
+    assert "before the kernel" in finding.advice
     assert "cudaCpuDeviceId" not in finding.advice
 
 
-def test_migrations_under_no_kernel_hold_none_up() -> None:
-    trace = make_trace(kernels=[(0, MS, "s1")], uvm=[(MS, 2 * MS, "s1", {"bytes": 1000})])
-
-    (finding,) = run_all(trace, GPU, Options()).findings
-
-    assert finding.claim.startswith(
-        "1 migrations of unified memory move 1.00 kB in 1.00 ms while no"
-    )
-    assert "wait" not in finding.claim
-    assert "cudaCpuDeviceId" in finding.advice
-    assert "before the kernel" not in finding.advice
-    assert finding.evidence["under_kernels_ns"] == finding.evidence["under_kernels_bytes"] == 0
-
-
-def test_migrations_under_kernels_and_between_them_are_told_apart() -> None:
-    moved = [(0, MS, "s1", {"bytes": 1000}), (2 * MS, 5 * MS, "s1", {"bytes": 4000})]
-    trace = make_trace(kernels=[(0, MS, "s1"), (6 * MS, 7 * MS, "s1")], uvm=moved)
-
-    (finding,) = run_all(trace, GPU, Options()).findings
+def test_pages_go_to_the_host_when_the_cpu_touches_them() -> None:
+    """Also while a kernel runs: it does not wait for them."""
+    moved = [(MS // 2, 2 * MS, "s1", {"bytes": 1000, "flags": TO_HOST})]
+    finding = migration(make_trace(kernels=[(0, MS, "s1")], uvm=moved))
 
     assert finding.claim == (
-        "1 migrations of unified memory move 1.00 kB in 1.00 ms while kernels wait for their pages;"
-        " 1 more move 4.00 kB in 3.00 ms while no kernel runs, as pages do that the CPU touches"
+        "migrations of unified memory: 1 to the host, as pages go that the CPU touches, move "
+        "1.00 kB in 1.50 ms"
     )
-    assert finding.evidence["under_kernels"] == 1
-    assert finding.evidence["bytes"] == 5000
+    assert finding.evidence["to_host"]["under_kernels_ns"] == MS // 2
+    assert "cudaCpuDeviceId" in finding.advice
+    assert "before the kernel" not in finding.advice
+
+
+def test_pages_are_evicted_where_the_memory_is_full() -> None:
+    moved = [
+        (0, MS, "s1", {"bytes": 1000}),
+        (0, MS, "s1", {"bytes": 2000, "flags": TO_HOST | EVICTED}),
+    ]
+    finding = migration(make_trace(kernels=[(0, MS, "s1")], uvm=moved))
+
+    assert finding.claim == (
+        "migrations of unified memory: 1 to the GPU move 1.00 kB in 1.00 ms, 1.00 ms of it while "
+        "kernels run, which wait for them; 1 evict 2.00 kB in 1.00 ms from a GPU whose memory is "
+        "full"
+    )
+    assert finding.evidence["migration_ns"] == MS
+    assert finding.evidence["evicted"]["bytes"] == 2000
+    assert finding.evidence["to_host"]["count"] == 0
+    assert "parts of the data that fit" in finding.advice
 
 
 def test_migrations_too_short_to_matter() -> None:

@@ -27,6 +27,7 @@ from gpuscope.figures.names import PatternError
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import MOST_MARKS, OPEN_DEVICES, Timeline, plain, spread
 from gpuscope.model.classes import CLASSES, HOST_CODES
+from gpuscope.model.tables import EVICTED, TO_HOST
 from gpuscope.model.trace import Process, Stream, Trace
 from tests.make_trace import make_trace, of_rank
 
@@ -325,6 +326,21 @@ def test_an_operation_says_what_it_is_and_what_it_waited_for() -> None:
     call = details(timeline, row_of(timeline, "thread"), 0)
     assert dict(call["facts"])["launched"] == "1 operations"
     assert call["arrows"][0]["item"] == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (0, "to the GPU"),
+        (TO_HOST, "to the host"),
+        (TO_HOST | EVICTED, "to the host, evicted from a full memory"),
+    ],
+)
+def test_a_migration_says_where_it_goes(flags: int, expected: str) -> None:
+    timeline = Timeline([make_trace(uvm=[(0, MS, "s7", {"flags": flags})])])
+
+    facts = dict(details(timeline, row_of(timeline, "stream"), 0)["facts"])
+    assert facts["migrates"] == expected
 
 
 @pytest.mark.parametrize(("row", "item"), [(-1, 0), (99, 0), (0, 0), (2, -1), (2, 5)])

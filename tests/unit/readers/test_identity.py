@@ -9,7 +9,15 @@ import pytest
 
 from gpuscope import api
 from gpuscope.model.classes import CLASSES
-from gpuscope.model.tables import MEMORY_KINDS, PAGEABLE, PREFETCH, STAGED, Operations
+from gpuscope.model.tables import (
+    EVICTED,
+    MEMORY_KINDS,
+    PAGEABLE,
+    PREFETCH,
+    STAGED,
+    TO_HOST,
+    Operations,
+)
 from gpuscope.model.trace import SmLimits, Trace
 from gpuscope.readers import open_trace
 from tests.make_export import ACTIVITY, NONE_ID, VARIANTS, Export
@@ -228,12 +236,16 @@ def test_the_legs_of_one_staged_copy_say_between_which_devices_it_went(path: Pat
 
 def test_a_prefetch_is_a_copy_and_another_migration_is_not(path: Path) -> None:
     with Export(path) as export:
-        for number, (kind, cause) in enumerate(((11, 1), (12, 1), (11, 2), (12, None), (13, 1))):
+        moved = ((11, 1), (12, 1), (11, 2), (12, None), (12, 4), (13, 1))
+        for number, (kind, cause) in enumerate(moved):
             start = 10 * number
             export.operation("MEMCPY", start, start + 5, copyKind=kind, migrationCause=cause)
+        export.operation("MEMCPY", 60, 65, copyKind=2, migrationCause=None, stream=7)
     trace = open_trace(path)
-    assert classes(trace) == ["h2d", "d2h", "uvm", "uvm", "uvm"]
-    assert operations(trace).flags.tolist() == [PREFETCH, PREFETCH, 0, 0, 0]
+    assert classes(trace) == ["h2d", "d2h", "uvm", "uvm", "uvm", "uvm", "d2h"]
+    left = [TO_HOST, TO_HOST | EVICTED]
+    assert operations(trace).flags.tolist() == [PREFETCH, PREFETCH | TO_HOST, 0, *left, 0, 0]
+    assert operations(trace).stream.tolist() == [-1] * 6 + [0]
 
 
 def test_a_copy_of_an_unknown_kind_is_left_out_and_said(path: Path) -> None:
