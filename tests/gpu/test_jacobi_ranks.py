@@ -111,7 +111,7 @@ def test_skewed_ranks_change_nothing_and_catch_a_missing_wait(ends: str, tmp_pat
             "self.travel.wait_event(self.edges_done)",
         ),
     ],
-    ids=str,
+    ids=["mpi", "overlap", "2d", "2d-edges", "2d-pack"],
 )
 def test_a_wait_left_out_of_a_copy_of_the_code_is_caught(
     words: tuple[str, ...], wait: str, tmp_path: Path
@@ -134,9 +134,12 @@ def test_one_changed_element_is_caught(name: str, tmp_path: Path) -> None:
     assert "caught, as it must be (wrong data: 1 of " in done.stdout
 
 
-@pytest.mark.parametrize("ranks", ["1", "2"])
-def test_ranks_stop_where_one_gpu_stops(ranks: str, tmp_path: Path) -> None:
-    words = ("--untraced", "--ranks", ranks, "jacobi-2d", *SMALL, "--tolerance", "500")
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [("jacobi-mpi", "2"), ("jacobi-mpi-overlap", "2"), ("jacobi-2d", "2"), ("jacobi-2d", "1")],
+)
+def test_ranks_stop_where_one_gpu_stops(name: str, ranks: str, tmp_path: Path) -> None:
+    words = ("--untraced", "--ranks", ranks, name, *SMALL, "--tolerance", "500")
     assert run(tmp_path / "run", *words).returncode in VOID
     assert figures(tmp_path / "run")["solve_steps"] == 8
 
