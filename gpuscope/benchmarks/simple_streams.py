@@ -24,6 +24,7 @@ from gpuscope.benchmarks._harness import (
     CORRUPT,
     MIB,
     Benchmark,
+    Calibration,
     Expected,
     FmaKernel,
     Pass,
@@ -182,10 +183,11 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
     work = _Workload(session, size_bytes, options, twin)
     pattern = Pattern(session.cp, session.cp.empty(work.elements, "float32"))
     work.fill(pattern)
+    calibration = None
     if options.kernel_steps is None:
         say("calibrating the kernel")
-        target_ns = round(work.d2h_ns() * (options.kernel_ratio or 1.0))
-        work.steps = calibrate_steps(work.kernel_ns, target_ns, max_steps())
+        calibration = Calibration(options.kernel_ratio or 1.0, work.d2h_ns())
+        work.steps = calibrate_steps(work.kernel_ns, calibration.target_ns, max_steps())
 
     measured = session.measure(
         [
@@ -197,6 +199,8 @@ def _measure(session: Session, options: _Options, twin: str | None, reps: int) -
         corrupt=work.hosts[1] if twin == CORRUPT.name else None,
     )
     kernel_ns, d2h_ns = work.kernel_ns(work.steps), work.d2h_ns()
+    if calibration is not None:
+        notes += calibration.remarks(kernel_ns, d2h_ns)
     pipeline = _pipeline(kernel_ns, d2h_ns, options.slices)
     sequential_ns, streamed_ns = (
         measured.passes[name].median_ns for name in ("sequential", "streamed")

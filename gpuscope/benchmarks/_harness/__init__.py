@@ -76,6 +76,7 @@ from gpuscope.benchmarks._harness.result import (
 )
 from gpuscope.benchmarks._harness.sizing import (
     MIB,
+    Calibration,
     calibrate_steps,
     chosen_bytes,
     format_size,
@@ -100,6 +101,7 @@ __all__ = [
     "STAGED_COMMANDS",
     "WRONG_DATA",
     "Benchmark",
+    "Calibration",
     "Chunks",
     "DirectWay",
     "Expectation",

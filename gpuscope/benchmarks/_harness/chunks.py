@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from gpuscope.benchmarks._harness.pipeline import (
 from gpuscope.benchmarks._harness.sizing import (
     DEVICE_MEMORY_RATIO,
     MIB,
+    Calibration,
     calibrate_steps,
     check_chunk,
     chunk_bytes,
@@ -100,6 +102,8 @@ class Chunks:
         The kernel works on this many elements of each chunk.
     passes_begun
         How many passes were issued; each adds a number of its own to the data.
+    calibration
+        What the kernel was calibrated to, if it was.
     """
 
     def __init__(
@@ -122,6 +126,7 @@ class Chunks:
         self.elements = self.worked = size_bytes // 4
         self.steps = steps
         self.passes_begun = 0
+        self.calibration: Calibration | None = None
         self.kernel = FmaKernel(cp, term_from=term_from)
         self.buffers = [cp.full(self.elements, np.nan, np.float32) for _ in range(buffers)]
         self.hosts = [host_array(cp, self.elements, pinned=pinned) for _ in range(chunks)]
@@ -192,7 +197,9 @@ class Chunks:
     def calibrate(self, ratio: float = 1.0) -> None:
         """Choose the steps with which the kernel lasts `ratio` times the copy in."""
         say("calibrating the kernel")
-        self.steps = calibrate_steps(self.kernel_ns, round(self.h2d_ns() * ratio), max_steps())
+        self.calibration = Calibration(ratio, self.h2d_ns())
+        target_ns = self.calibration.target_ns
+        self.steps = calibrate_steps(self.kernel_ns, target_ns, max_steps())
 
     def stage_times(self) -> StageTimes:
         """Return the times of all stages, each with nothing beside it. It spoils the data."""
@@ -224,7 +231,7 @@ class Chunks:
         self, pipeline: Pipeline, measured: Measured, sequential: str, streamed: str
     ) -> PipelineReport:
         """Say what the pass `streamed` reached of the `pipeline`, against the pass `sequential`."""
-        return report_pipeline(
+        report = report_pipeline(
             pipeline,
             self.both_ways_ns(),
             measured.passes[sequential],
@@ -232,6 +239,11 @@ class Chunks:
             size_bytes=self.size_bytes,
             pcie_bytes_per_s=self.session.pcie_limit_bytes_per_s(measured.readings),
         )
+        if self.calibration is None:
+            return report
+        stages = pipeline.stages
+        remarks = self.calibration.remarks(stages.kernel, stages.h2d)
+        return replace(report, notes=(*report.notes, *remarks))
 
 
 def add_chunk_arguments(parser: argparse.ArgumentParser, *, size_default: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from gpuscope.errors import ProgramError, UsageError
-from gpuscope.units import NS_PER_MS, NS_PER_S, format_bytes
+from gpuscope.units import NS_PER_MS, NS_PER_S, format_bytes, format_ns
 
 MIB = 1 << 20
 TARGET_COPY_NS = 3 * NS_PER_MS
@@ -175,6 +176,30 @@ def calibrate_steps(measure_ns: Callable[[int], int], target_ns: int, max_steps:
             "program using the GPU? `--kernel-steps N` skips the calibration."
         )
     return best
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What a kernel was calibrated to: to last ``ratio`` times a copy that took ``copy_ns``."""
+
+    ratio: float
+    copy_ns: int
+
+    @property
+    def target_ns(self) -> int:
+        """How long the kernel was to last."""
+        return round(self.ratio * self.copy_ns)
+
+    def remarks(self, kernel_ns: int, copy_ns: int) -> list[str]:
+        """Say so if by the times at the end the kernel does not last as long as it was to."""
+        reached = kernel_ns / copy_ns
+        if abs(reached - self.ratio) <= KERNEL_TOLERANCE_RATIO * self.ratio:
+            return []
+        return [
+            f"the kernel lasts {reached:.2f} times the copy, not {self.ratio:g} times: the copy "
+            f"took {format_ns(self.copy_ns)} when the kernel was calibrated, "
+            f"{format_ns(copy_ns)} at the end"
+        ]
 
 
 def rate_bytes_per_s(size_bytes: int, time_ns: int | None) -> float | None:

@@ -6,6 +6,7 @@ import pytest
 from gpuscope.benchmarks._harness.memory import copied_bytes
 from gpuscope.benchmarks._harness.sizing import (
     MIB,
+    Calibration,
     calibrate_steps,
     check_chunk,
     chosen_bytes,
@@ -117,6 +118,18 @@ def test_calibration_gives_up_on_times_that_mean_nothing() -> None:
     times = iter([1_000_000, 9_000_000] * 10)
     with pytest.raises(ProgramError, match="--kernel-steps"):
         calibrate_steps(lambda _: next(times), 3_000_000, 100_000)
+
+
+def test_a_copy_that_was_slow_only_while_the_kernel_was_calibrated_is_said() -> None:
+    calibration = Calibration(2, 2_800_000)
+    assert calibration.target_ns == 5_600_000
+    (remark,) = calibration.remarks(5_600_000, 2_450_000)
+    assert remark == (
+        "the kernel lasts 2.29 times the copy, not 2 times: the copy took 2.80 ms when the kernel "
+        "was calibrated, 2.45 ms at the end"
+    )
+    assert calibration.remarks(5_600_000, 2_560_000) == []
+    assert calibration.remarks(5_600_000, 3_200_000) != []  # or at the end only
 
 
 def test_rate() -> None:

@@ -10,9 +10,11 @@ from gpuscope.benchmarks import streams
 from gpuscope.benchmarks._harness import (
     CORRUPT,
     MIB,
+    Measured,
     Pipeline,
     Session,
     StageTimes,
+    Statistics,
     add_common_arguments,
     pass_term,
 )
@@ -198,3 +200,26 @@ def test_a_tiny_kernel_is_immaterial_and_the_copies_overlap() -> None:
         ("streamed", "d2h", "kernel"): "immaterial",
         ("streamed", "h2d", "kernel"): "immaterial",
     }
+
+
+def test_a_kernel_that_was_calibrated_beside_a_slow_copy_is_pointed_out(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = make_workload(cupy, None)
+    work.session = cast("Session", SimpleNamespace(pcie_limit_bytes_per_s=lambda readings: None))
+    monkeypatch.setattr(work, "kernel_ns", lambda steps: 1000 * steps)
+    monkeypatch.setattr(work, "both_ways_ns", lambda: (None, None))
+    times = Statistics.of([1_000_000])
+    measured = cast("Measured", SimpleNamespace(passes={"a": times, "b": times}, readings=None))
+
+    def notes() -> tuple[str, ...]:
+        pipeline = Pipeline(StageTimes(600_000, 1000 * work.steps, 600_000), 3, 2)
+        return work.report(pipeline, measured, "a", "b").notes
+
+    assert notes() == ()  # the steps were given
+    monkeypatch.setattr(work, "h2d_ns", lambda: 800_000)
+    work.calibrate(2.0)
+    assert [note for note in notes() if "2.67 times the copy, not 2 times" in note]
+    monkeypatch.setattr(work, "h2d_ns", lambda: 600_000)
+    work.calibrate(2.0)
+    assert notes() == ()
