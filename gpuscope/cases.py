@@ -684,7 +684,7 @@ class Case:
         if not len(rows):
             return ()
         # Cells, numbered by device and instance. What no range covers has negative numbers: it is
-        # cut where an outermost range begins.
+        # cut where any range begins.
         instance = covering.take(rows)
         outside = np.flatnonzero(instance < 0)
         if ranges is not None and len(outside):

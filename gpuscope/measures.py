@@ -455,7 +455,7 @@ class Totals:
     def _class_peak(self, i: int, start: Int64, end: Int64, entry: Int64) -> None:
         if not len(start):
             return
-        if (start[1:] >= np.maximum.accumulate(end)[:-1]).all():
+        if (start[1:] >= end[:-1]).all():  # one after the other
             self.class_peak[entry, i] = np.maximum(self.class_peak[entry, i], 1)
             return
         active = np.arange(1, len(start) + 1) - np.searchsorted(np.sort(end), start, side="right")

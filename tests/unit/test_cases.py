@@ -213,6 +213,21 @@ def test_small_ranges_belong_to_the_device() -> None:
     assert [region.name for region in regions] == ["large", None]
 
 
+def test_what_no_range_covers_is_cut_where_a_range_begins() -> None:
+    program = Program()
+    for number in range(3):
+        program.kernel(1, MS)
+        program.kernel(1, MS)
+        with program.range(f"phase {number}"):
+            program.kernel(2, MS)
+
+    regions = Case.of(program.trace(), Options()).levels[0]
+    (rest,) = [region for region in regions if region.name is None]
+
+    assert rest.instances == 3
+    assert rest.instance.tolist() == [0, 0, 1, 1, 2, 2]
+
+
 def test_a_window_leaves_out_what_lies_outside() -> None:
     program = nested()
 

@@ -211,6 +211,48 @@ def test_overlapping_kernels_of_one_stream_did_not_wait_for_each_other() -> None
     assert reasons(trace) == ["host", "unknown"]
 
 
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 6])
+def test_which_kernels_found_no_room_does_not_depend_on_how_the_rows_are_cut(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Program()
+    for _ in range(5):
+        program.copy("h2d", 3, 1_000)
+        program.kernel(1, MS, blocks=10_000)
+        program.host(100_000)
+        program.free[2] = program.free[1]  # what the model does not know: no room until then
+        program.kernel(2, MS)
+        program.wait()
+    trace = program.trace()
+    monkeypatch.setattr(waits, "BLOCK_ROWS", rows)
+
+    assert reasons(trace) == ["host", "host", "sm"] * 5
+
+
+def test_an_operation_whose_call_was_lost_has_none() -> None:
+    trace = make_trace(kernels=[(0, 10, "s1"), (90_000, 90_010, "s2")])
+    assert trace.operations is not None
+    lost = dataclasses.replace(trace.operations, launch=np.array([0, -1], np.int32))
+
+    found = Waits.of(dataclasses.replace(trace, operations=lost))
+
+    assert found.call_start_ns.tolist() == [0, -1]
+    assert found.call_end_ns.tolist() == [0, -1]
+
+
+def test_what_is_in_no_stream_has_none_before_it() -> None:
+    trace = make_trace(kernels=[(0, 10, "s1"), (20, 30, "s1")], uvm=[(5, 6, "s1"), (25, 26, "s1")])
+    assert trace.operations is not None
+    is_uvm = trace.operations.op_class == CODE["uvm"]
+    stream = np.where(is_uvm, -1, trace.operations.stream).astype(np.int32)
+    operations = dataclasses.replace(trace.operations, stream=stream)
+
+    found = Waits.of(dataclasses.replace(trace, operations=operations))
+
+    assert found.stream_op.tolist() == [-1, -1, 0, -1]
+    assert found.engine_op.tolist() == [-1] * 4
+
+
 def test_nodes_of_a_graph_are_not_explained_by_streams() -> None:
     node = {"launch": 0, "graph_node": 5}
     trace = make_trace(kernels=[(0, MS, "s1", node), (MS + 10, 2 * MS, "s1", node)])

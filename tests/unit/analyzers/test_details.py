@@ -161,6 +161,17 @@ def test_a_kernel_is_stretched_beside_a_copy() -> None:
     assert entry.scope.contention == scope.contention
 
 
+def test_what_the_window_cuts_is_not_compared() -> None:
+    trace = make_trace(
+        kernels=[(0, 10, "s1"), (20, 35, "s1"), (40, 55, "s1")],
+        h2d=[(20, 35, "s2"), (40, 55, "s2")],
+    )
+    scope = device_scope(trace, window_ns=(22, 60))
+    assert scope.contention is not None
+    kernel = scope.contention.classes["kernel"]
+    assert (kernel.overlapped_count, kernel.overlapped_ns) == (1, 15)
+
+
 def test_copies_are_compared_by_rate() -> None:
     trace = make_trace(
         kernels=[(20, 60, "s1")],
