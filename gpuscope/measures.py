@@ -220,7 +220,10 @@ class Totals:
         )
         zeros = np.zeros
         self.span, self.busy, self.serial = (zeros(n, np.int64) for _ in range(3))
-        self.bound, self.engines, self.pageable = (zeros(n, np.int64) for _ in range(3))
+        self.bound, self.pageable = zeros(n, np.int64), zeros(n, np.int64)
+        self.engines, self.least = zeros(n, np.int64), zeros(n, np.int64)
+        """Busy times of the engines: all added up, and the largest alone. Pages that migrate count
+        in neither: nothing is gained by what runs beside them."""
         self.transfer, self.transfer_hidden, self.wait_hidden = (
             zeros(n, np.int64) for _ in range(3)
         )
@@ -404,6 +407,10 @@ class Totals:
         engines = self._one_copy_engine(entry, sums)
         if engines.shape[1]:
             self.bound += sum_by(engines.max(axis=1), entry, n)
+            if "uvm" in self.context.names:
+                engines = engines.copy()
+                engines[:, self.context.names.index("uvm")] = 0
+            self.least += sum_by(engines.max(axis=1), entry, n)
             self.engines += sum_by(engines.sum(axis=1), entry, n)
         self._groups.append(np.stack([entry, groups.instance, span]))
 
@@ -610,19 +617,20 @@ class Totals:
             for mask, times in self.partition.items()
             if times[number]
         )
+        working = busy - sum(ns for classes, ns in parts if classes == ("uvm",))
         if span > busy:
             parts.insert(0, ((), span - busy))
-        engines, bound = int(self.engines[number]), int(self.bound[number])
-        gain = engines - bound
+        engines = int(self.engines[number])
+        gain = engines - int(self.least[number])
         measurable = engines > 0 and gain >= SMALL_GAIN_SHARE * engines
         return Scope(
             span_ns=span,
             busy_ns=busy,
             idle_ns=span - busy,
             serial_ns=int(self.serial[number]),
-            bound_ns=bound,
+            bound_ns=int(self.bound[number]),
             schedule_bound_ns=None,
-            overlap_efficiency=(engines - busy) / gain if measurable else None,
+            overlap_efficiency=(engines - working) / gain if measurable else None,
             efficiency_note=self._note(number, engines),
             classes={names[i]: self._class(number, i) for i in present},
             pairs=self._pairs(number, present),
@@ -729,6 +737,8 @@ class Totals:
                 "graph": "CUDA graphs were traced whole, so what ran inside is unknown",
                 "fused": "a fused kernel computes and communicates at once",
             }[min(blind)]
+        elif "uvm" in {a, b}:
+            trouble = "pages that nobody asked for hold up what needs them: that hides nothing"
         elif graphs:
             trouble = "CUDA graphs were traced whole, so what ran inside is unknown"
         elif self.entries[number].device in context.shared_hardware:

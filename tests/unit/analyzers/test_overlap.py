@@ -105,6 +105,21 @@ def test_one_copy_engine_is_one_engine() -> None:
     assert one.overlap_efficiency == 1.0
 
 
+def test_pages_that_migrate_gain_nothing() -> None:
+    """Their overlap is told; neither a verdict nor the efficiency takes it for a gain."""
+    work: dict[str, Any] = {"kernels": [(0, 100, "s1")], "h2d": [(60, 140, "s2")]}
+    without = device_scope(make_trace(**work))
+    scope = device_scope(make_trace(**work, uvm=[(10, 50, "s3"), (150, 160, "s3")]))
+    pair = scope.pair("kernel", "uvm")
+    assert pair is not None
+    assert (pair.overlap_ns, pair.overlap_ratio, pair.verdict) == (40, 0.8, "inconclusive")
+    assert "hides nothing" in pair.reason
+    assert scope.overlap_efficiency == without.overlap_efficiency == 0.5
+    assert (scope.busy_ns, scope.serial_ns, scope.bound_ns) == (150, 230, 100)
+    longest = device_scope(make_trace(**work, uvm=[(10, 500, "s3")]))
+    assert (longest.bound_ns, longest.overlap_efficiency) == (490, 0.5)
+
+
 def test_each_direction_of_p2p_is_an_engine() -> None:
     trace = make_trace(
         p2p=[(0, 10, "s1", {"src": 0, "dst": 1}), (10, 20, "s2", {"src": 1, "dst": 0})]
