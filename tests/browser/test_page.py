@@ -559,6 +559,36 @@ def test_the_page_fits_a_projector(streams: Page) -> None:
     streams.keep("streams-1280")
 
 
+def test_the_page_fits_a_phone(serve: Callable[[Path], Page]) -> None:
+    page = serve(samples.path("jacobi_nccl_r0"))  # six classes: a wide matrix
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    try:
+        page.open()
+        assert page.script("return document.documentElement.scrollWidth") == 390
+        assert page.canvas().rect["width"] > 200
+        page.script("document.querySelector('.finding .example').click()")
+        page.until(lambda: page.script("return document.querySelector('#details.open')"))
+        assert page.canvas().rect["width"] > 200
+        page.keep("phone")
+    finally:
+        page.chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_tables_that_are_not_yet_seen_are_reached_by_tab(streams: Page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    streams.chrome.set_window_size(1440, 500)
+    streams.open()
+    streams.script(
+        "[...document.querySelectorAll('.finding button')].pop().focus({ preventScroll: true })"
+    )
+    assert not streams.script("return document.querySelector('#table table')")
+    streams.press(Keys.TAB)
+    assert streams.script("return document.activeElement.id") == "tab-operations"
+    streams.until(lambda: streams.script("return document.querySelector('#table table')"))
+
+
 NAMED = {
     *("alertdialog", "application", "button", "columnheader", "combobox", "dialog", "grid"),
     *("image", "link", "option", "rowheader", "tab", "table", "tablist", "tabpanel", "textbox"),

@@ -237,16 +237,16 @@
       });
     }
 
-    // What nobody sees is not filled.
+    // What nobody sees is not filled; its tab can be reached all the same.
     new IntersectionObserver(([entry]) => { seen = entry.isIntersecting; fill(); }).observe(place);
     async function fill() {
-      if (!seen) return;
-      const mine = ++count, state = api.state(), [sorted, direction] = order[open], wanted = conditions();
       for (const tab of tabs.children) {
         const chosen = tab.textContent === open;
         tab.setAttribute("aria-selected", String(chosen));
         tab.tabIndex = chosen ? 0 : -1;
       }
+      if (!seen) return;
+      const mine = ++count, state = api.state(), [sorted, direction] = order[open], wanted = conditions();
       if (open !== "operations") {
         const { rows } = api.meta.tables[open];
         const found = state.find ? await findIn(state.find, rows.map((row) => row.cells.join("\n"))).catch(() => []) : rows.map(() => true);

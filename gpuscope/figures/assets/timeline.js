@@ -4,7 +4,7 @@
   "use strict";
 
   const { element, findIn, formatNs, formatAt, ticks, canvasPainter, svgPainter } = window.gpuscope;
-  const GUTTER = 228, RULER = 26;
+  const GUTTER = 228, RULER = 26; // names in pictures are always given so much; on the page the style sheet says
   const HEIGHT = { group: 22, device: 34, idle: 16, range: 20, stream: 26, engine: 24, thread: 22, nvtx: 20, mpi: 20 };
   const MIN_WIDTH_NS = 20, CHARACTER = 6.3;
   const EXPOSED = ["h2d", "d2h", "p2p", "comm", "uvm"], COMPUTE = ["kernel", "fused"];
@@ -315,7 +315,7 @@
 
     function fit_canvas() {
       const ratio = window.devicePixelRatio || 1;
-      across = Math.max(50, scroller.clientWidth - GUTTER);
+      across = Math.max(50, scroller.clientWidth - labels.offsetWidth);
       const size = (made, w, h) => {
         if (made.width !== Math.round(w * ratio) || made.height !== Math.round(h * ratio)) {
           made.width = Math.round(w * ratio);
