@@ -2,8 +2,8 @@
 
 Three infos about ranges in which two kinds of work could overlap: the device has one copy engine
 (`one-engine`), an engine is busy nearly all the time (`engine-saturated`), or one kind of work is
-so long that hiding the others saves next to nothing (`imbalance`). That communication kernels wait
-for their peers, as far as it is known, saturates no engine.
+so long that hiding the others saves next to nothing (`imbalance`). The time that communication
+kernels wait for their peers, as far as it is known, counts for neither of the last two.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ BALANCED_SHARE = 0.05
 """Share of all engines' time that perfect overlap could save, below which there is imbalance."""
 MIN_MINOR_SHARE = 0.01
 """Share of all engines' time that the lesser kinds of work must have to be worth a word."""
+_ALL_RANKS = "read the reports of all ranks together, which tell transfer from waiting"
 
 
 def run(trace: Trace, options: Options) -> Result:
@@ -35,7 +36,7 @@ def run(trace: Trace, options: Options) -> Result:
     rules = (
         functools.partial(_one_engine, case),
         functools.partial(_saturated, case, options),
-        functools.partial(_imbalance, case),
+        functools.partial(_imbalance, case, options),
     )
     found = [case.search(rule) for rule in rules]
     return Result(findings=tuple(chain.from_iterable(found)))
@@ -60,8 +61,14 @@ def _one_engine(case: Case, region: Region) -> Finding | None:
     )
 
 
-def _moving_ns(case: Case, options: Options, region: Region) -> int:
-    """Return how long communication moved data; where nothing tells, its kernels count whole."""
+def _engines_ns(case: Case, options: Options, region: Region) -> dict[str, int]:
+    """Return how long every engine worked: communication while data moved, as far as it is known.
+
+    Where nothing tells, its kernels count whole.
+    """
+    engines = region.engines_ns
+    if "comm" not in engines:
+        return engines
     mine = region.op_class == CODE["comm"]
     rows = region.rows[mine]
     start, end = case.ops.start_ns[rows], case.ops.end_ns[rows]
@@ -69,15 +76,19 @@ def _moving_ns(case: Case, options: Options, region: Region) -> int:
         moving = options.moving_ns[rows]
         start = np.where(moving >= 0, np.maximum(start, end - moving), start)
     shift = Axis.lay_out(region.begin_ns, region.finish_ns).shift[region.instance[mine]]
-    return length(union(start + shift, end + shift))
+    return {**engines, "comm": length(union(start + shift, end + shift))}
+
+
+def _waiting_told(options: Options, region: Region) -> bool:
+    """Say whether the other ranks tell of every message how long it waited."""
+    rows = region.rows[region.op_class == CODE["comm"]]
+    return options.transfer_ns is not None and bool((options.transfer_ns[rows] >= 0).all())
 
 
 def _saturated(case: Case, options: Options, region: Region) -> Finding | None:
     if len(region.material) < 2:
         return None
-    engines = dict(region.engines_ns)
-    if "comm" in engines:
-        engines["comm"] = _moving_ns(case, options, region)
+    engines = _engines_ns(case, options, region)
     engine = max(engines, key=lambda name: engines[name])
     bound_ns = engines[engine]
     if bound_ns < SATURATED_SHARE * region.span_ns:
@@ -91,12 +102,11 @@ def _saturated(case: Case, options: Options, region: Region) -> Finding | None:
     limit = "better overlap cannot save more"
     advice = "shorten that work itself: overlap is as good as it gets"
     if engine == "comm":
-        rows = region.rows[region.op_class == CODE["comm"]]
-        if options.transfer_ns is not None and (options.transfer_ns[rows] >= 0).all():
+        if _waiting_told(options, region):
             what = "communication kernels move data"
         else:
             limit = f"unless they wait for late peers, {limit}"
-            advice = "read the reports of all ranks together, which tell transfer from waiting"
+            advice = _ALL_RANKS
     return case.finding(
         region,
         id="engine-saturated",
@@ -114,27 +124,35 @@ def _saturated(case: Case, options: Options, region: Region) -> Finding | None:
     )
 
 
-def _imbalance(case: Case, region: Region) -> Finding | None:
-    engines = region.engines_ns
+def _imbalance(case: Case, options: Options, region: Region) -> Finding | None:
+    engines = _engines_ns(case, options, region)
+    longest = max(engines, key=lambda name: engines[name])
     total = sum(engines.values())
-    rest = total - region.bound_ns
+    bound_ns = engines[longest]
+    rest = total - bound_ns
     if not MIN_MINOR_SHARE * total <= rest < BALANCED_SHARE * total:
         return None
     if "kernel" not in engines or not set(engines) & {"h2d", "d2h", "p2p", "comm"}:
         return None
-    longest = max(engines, key=lambda name: engines[name])
+    advice = f"shorten {longest}, or leave the overlap as it is"
+    if longest == "comm" and not _waiting_told(options, region):
+        advice = _ALL_RANKS
     return case.finding(
         region,
         id="imbalance",
         severity="info",
         claim=(
-            f"{longest} takes {format_ns(region.bound_ns)} and all else {format_ns(rest)}: perfect "
+            f"{longest} takes {format_ns(bound_ns)} and all else {format_ns(rest)}: perfect "
             f"overlap takes {format_ratio(rest / total)} less than one after the other, at most"
         ),
         mechanism="the kinds of work differ too much in length to hide each other",
         removable="unknown",
-        advice=f"shorten {longest}, or leave the overlap as it is",
-        evidence={"classes_ns": region.class_busy_ns, "at_most_ns": rest},
+        advice=advice,
+        evidence={
+            "bound_ns": bound_ns,
+            "classes_ns": region.class_busy_ns,
+            "at_most_ns": rest,
+        },
     )
 
 

@@ -494,11 +494,13 @@ def test_a_saturated_engine() -> None:
     assert finding.evidence["engine"] == "h2d"
 
 
-def saturated_by_messages(transfer_ns: int | None, unmatched: int = 0) -> list[Finding]:
+def limits_of_messages(
+    transfer_ns: int | None, unmatched: int = 0, kernel_ns: int = MS // 4
+) -> list[Finding]:
     program = Program()
     for _ in range(8):
         program.comm(1, MS)
-        program.kernel(2, MS // 4)
+        program.kernel(2, kernel_ns)
     trace = program.trace()
     assert trace.operations is not None
     times = None
@@ -510,21 +512,21 @@ def saturated_by_messages(transfer_ns: int | None, unmatched: int = 0) -> list[F
 
 
 def test_messages_that_wait_for_another_rank_saturate_no_engine() -> None:
-    assert saturated_by_messages(MS // 4) == []
+    assert limits_of_messages(MS // 4) == []
 
 
 @pytest.mark.parametrize(("transfer_ns", "unmatched"), [(None, 0), (MS, 1)])
 def test_messages_that_may_wait_saturate_an_engine_with_a_reserve(
     transfer_ns: int | None, unmatched: int
 ) -> None:
-    (finding,) = saturated_by_messages(transfer_ns, unmatched)
+    (finding,) = limits_of_messages(transfer_ns, unmatched)
 
     assert finding.evidence["engine"] == "comm"
     assert "unless they wait for late peers" in finding.claim
 
 
 def test_messages_that_move_data_all_the_time_saturate_an_engine() -> None:
-    (finding,) = saturated_by_messages(MS * 97 // 100)
+    (finding,) = limits_of_messages(MS * 97 // 100)
 
     assert finding.claim.startswith("communication kernels move data")
     assert "wait" not in finding.claim
@@ -546,6 +548,27 @@ def test_work_too_uneven_to_gain_from_overlap() -> None:
         program.kernel(1, MS)
 
     assert limits_of(program) == ["imbalance"]
+
+
+def test_messages_that_wait_are_as_long_as_their_data_takes() -> None:
+    (finding,) = [f for f in limits_of_messages(MS // 50, kernel_ns=MS) if f.id == "imbalance"]
+
+    assert finding.evidence["bound_ns"] == 8 * MS
+    assert finding.evidence["at_most_ns"] == 8 * (MS // 50)
+    # Kernels and messages of equal length, as far as one rank alone can tell.
+    assert "imbalance" not in [f.id for f in limits_of_messages(None, kernel_ns=MS)]
+
+
+@pytest.mark.parametrize(
+    ("transfer_ns", "advice"), [(MS, "shorten comm, or"), (None, "read the reports of all ranks")]
+)
+def test_long_messages_may_be_waiting_where_one_rank_alone_tells(
+    transfer_ns: int | None, advice: str
+) -> None:
+    found = limits_of_messages(transfer_ns, kernel_ns=MS // 50)
+    (finding,) = [f for f in found if f.id == "imbalance"]
+
+    assert finding.advice.startswith(advice)
 
 
 def test_work_that_is_no_transfer_tells_no_imbalance() -> None:
