@@ -135,6 +135,36 @@ def _marked(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
+def _told_together(findings: Sequence[Finding]) -> list[Finding]:
+    """Say of findings about one range what they save together, where that is less than their sum.
+
+    Work that two of them name may have been held up in the same time, and overlap saves it once. It
+    concerns what was held up (``held_ns``) or is limited (``limit_ns``), where the limit is known.
+    """
+    places: dict[tuple[object, ...], list[int]] = {}
+    for number, finding in enumerate(findings):
+        if finding.saving_ns and finding.evidence.keys() & {"held_ns", "limit_ns"}:
+            # The same name may be on several levels of ranges.
+            window = tuple(finding.evidence.get("window_ns", ()))
+            place = finding.process, finding.device, finding.range, window
+            places.setdefault(place, []).append(number)
+    told = list(findings)
+    for numbers in places.values():
+        mine = [findings[number] for number in numbers]
+        savings = [finding.saving_ns or 0 for finding in mine]
+        limits = [each.evidence["limit_ns"] for each in mine if "limit_ns" in each.evidence]
+        at_most_ns = max([*limits, *savings])
+        if not limits or sum(savings) <= at_most_ns:
+            continue
+        for number, finding in zip(numbers, mine, strict=True):
+            others = [other.id for other in mine if other is not finding]
+            together = {"with": others, "at_most_ns": at_most_ns}
+            told[number] = dataclasses.replace(
+                finding, evidence={**finding.evidence, "together": together}
+            )
+    return told
+
+
 def _run(trace: Trace, analyzer: Analyzer, options: Options) -> Result | Abstention:
     reason = missing_tables(analyzer, trace)
     return analyzer.run(trace, options) if reason is None else Abstention(analyzer.name, reason)
@@ -172,7 +202,7 @@ def run_all(
     abstained = [outcome for outcome in outcomes if isinstance(outcome, Abstention)]
     found = [finding for result in results for finding in result.findings]
     findings = sorted(
-        _marked(found),
+        _told_together(_marked(found)),
         key=lambda finding: (finding.severity != "warning", -(finding.saving_ns or 0)),
     )
     added: _Added = {}

@@ -14,7 +14,7 @@ from gpuscope.figures.timeline import plain
 from gpuscope.model.result import Finding, PairFigures, Part, RangeResult, Scope
 from gpuscope.model.trace import RECORDERS, shown_title
 from gpuscope.report.ranks import WORST_FIRST
-from gpuscope.report.rows import abstentions, saving_text
+from gpuscope.report.rows import abstentions, saving_parts, saving_text
 from gpuscope.units import NS_PER_MS, NS_PER_US, format_ns, format_ratio
 
 VERDICT_MARKS = {
@@ -506,10 +506,9 @@ def findings_panel(session: Session) -> Any:
 
 def _finding(session: Session, number: int, finding: Finding) -> Any:
     window = session.finding_window(number, finding)
-    told = saving_text(finding)
-    amount, _, limit = told.partition(", ")
+    amount, limit = saving_parts(finding)
     saving = [html.Span(amount, className="saving")] if amount else []
-    limit = f" (saves {told})" if limit else ""
+    told = saving_text(finding) if limit else ""
     place = session.place_of(number, finding)
     where = f" in {plain(place, 80)}" if place else ""
     word = "warning" if finding.severity == "warning" else "note"
@@ -528,7 +527,7 @@ def _finding(session: Session, number: int, finding: Finding) -> Any:
                 ]
             ),
             html.P(plain(finding.claim, 600)),
-            html.P(f"→ {plain(finding.advice, 600)}{limit}", className="advice"),
+            html.P(f"→ {plain(finding.advice, 600)}{told}", className="advice"),
         ],
         type="button",
         disabled=window is None,

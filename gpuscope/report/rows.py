@@ -191,17 +191,30 @@ def stretch_ratios(scope: Scope) -> dict[str, float]:
 _NAMED = 3
 
 
-def saving_text(finding: Finding) -> str:
-    """Return what a finding would save: ``up to 8.94 ms, all that can be saved here``.
+def saving_parts(finding: Finding) -> tuple[str, str]:
+    """Return what a finding would save, and what limits that; empty where it cannot be told.
 
-    Empty where that cannot be told. The end is said where no more can be saved there by any repair
-    of its kind, however much longer work was held up.
+    Such as ``up to 8.94 ms`` and ``all that can be saved here``: no more can be saved there by any
+    repair of its kind, however much longer work was held up. Or else how much it is together with
+    the other findings of the range, where their savings do not add up.
     """
     if finding.saving_ns is None:
-        return ""
+        return "", ""
     bound = "" if finding.removable == "yes" else "up to "
-    is_all = finding.evidence.get("limit_ns") == finding.saving_ns
-    return f"{bound}{format_ns(finding.saving_ns)}" + (", all that can be saved here" * is_all)
+    amount = f"{bound}{format_ns(finding.saving_ns)}"
+    if finding.evidence.get("limit_ns") == finding.saving_ns:
+        return amount, "all that can be saved here"
+    together = finding.evidence.get("together")
+    if together is None:
+        return amount, ""
+    others = " and ".join(together["with"])
+    return amount, f"together with {others} at most {format_ns(together['at_most_ns'])}"
+
+
+def saving_text(finding: Finding) -> str:
+    """Return both as it stands behind an advice: `` (saves up to 2.00 ms)``, or nothing."""
+    said = ", ".join(filter(None, saving_parts(finding)))
+    return f" (saves {said})" if said else ""
 
 
 def abstentions(analysis: Analysis) -> list[str]:

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from gpuscope.model.result import Analysis, Finding
+from gpuscope.model.result import Analysis
 from gpuscope.report.rows import (
     PAIR_COLUMNS,
     ScopeRow,
@@ -50,16 +50,11 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
         parts.extend(_message_rows(analysis))
         parts.extend(
             f"\n**{finding.id}**{f' in {escaped(finding.range)}' if finding.range else ''}: "
-            f"{escaped(finding.claim)}  \n→ {escaped(finding.advice)}{_saving(finding)}"
+            f"{escaped(finding.claim)}  \n→ {escaped(finding.advice)}{saving_text(finding)}"
             for finding in analysis.findings
         )
         parts.append("")
     return "\n".join(parts)
-
-
-def _saving(finding: Finding) -> str:
-    saving = saving_text(finding)
-    return f" (saves {saving})" if saving else ""
 
 
 def _message_rows(analysis: Analysis) -> list[str]:

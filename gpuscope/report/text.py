@@ -193,8 +193,7 @@ def render_findings(findings: Sequence[Finding], console: Console) -> None:
             f"[{style}]{finding.id}[/{style}]{escape(where)}: {escape(printable(finding.claim))}",
             highlight=False,
         )
-        saving = saving_text(finding)
-        advice = printable(finding.advice) + (f" (saves {saving})" if saving else "")
+        advice = printable(finding.advice) + saving_text(finding)
         console.print(f"    → {escape(advice)}", highlight=False)
         for call in finding.evidence.get("calls", ()):
             for place in call.get("at", ()):

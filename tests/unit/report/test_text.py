@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -86,17 +87,31 @@ def test_markdown_has_a_row_a_pair(analysis: Analysis) -> None:
     assert "| 20.0 ms | h2d ∩ kernel |" in text
 
 
+TOGETHER = {"with": ["host-read", "gpu-full"], "at_most_ns": 3 * MS}
+
+
 @pytest.mark.parametrize(
-    ("saving_ns", "limit_ns", "removable", "told"),
+    ("saving_ns", "limits", "removable", "told"),
     [
-        (None, None, "unknown", ""),
-        (2 * MS, None, "yes", " (saves 2.00 ms)"),
-        (2 * MS, 3 * MS, "if-independent", " (saves up to 2.00 ms)"),
-        (2 * MS, 2 * MS, "unknown", " (saves up to 2.00 ms, all that can be saved here)"),
+        (None, {}, "unknown", ""),
+        (2 * MS, {}, "yes", " (saves 2.00 ms)"),
+        (2 * MS, {"limit_ns": 3 * MS}, "if-independent", " (saves up to 2.00 ms)"),
+        (
+            2 * MS,
+            {"limit_ns": 2 * MS, "together": TOGETHER},
+            "unknown",
+            " (saves up to 2.00 ms, all that can be saved here)",
+        ),
+        (
+            2 * MS,
+            {"limit_ns": 3 * MS, "together": TOGETHER},
+            "unknown",
+            " (saves up to 2.00 ms, together with host-read and gpu-full at most 3.00 ms)",
+        ),
     ],
 )
 def test_what_a_finding_saves_is_told_with_its_limit(
-    analysis: Analysis, saving_ns: int | None, limit_ns: int | None, removable: str, told: str
+    analysis: Analysis, saving_ns: int | None, limits: dict[str, Any], removable: str, told: str
 ) -> None:
     finding = Finding(
         id="host-sync",
@@ -107,14 +122,14 @@ def test_what_a_finding_saves_is_told_with_its_limit(
         claim="it waits",
         mechanism="seen",
         removable=removable,
-        evidence={} if limit_ns is None else {"limit_ns": limit_ns},
+        evidence=limits,
         advice="wait once",
         saving_ns=saving_ns,
     )
 
     found = dataclasses.replace(analysis, findings=(finding,))
 
-    assert f"→ wait once{told}" in lines(found)
+    assert f"→ wait once{told}" in " ".join(lines(found))
     assert to_markdown([found]).rstrip().endswith(f"→ wait once{told}")
 
 
