@@ -59,14 +59,21 @@ def render(
         return
     steps = ((result or {}).get("options") or {}).get("steps") or 1
     title = "on average a step" if steps > 1 else "on average an instance"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-    for name in ("range", "rank", "computes", "packs", "transfers", "hidden", "exposed"):
-        table.add_column(name)
-    for name in ("in MPI", "beside kernels"):
-        table.add_column(name)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),  # fits a terminal of 80 columns
+        pad_edge=False,
+        title=title,
+        title_justify="left",
+    )
     told = [_told_by_times(row, result) for row in rows]
+    names = ["rank", "computes", "packs", "transfers", "hidden", "exposed", "in MPI"]
+    names.append("beside\nkernels")
     if any(ratio is not None for ratio in told):
-        table.add_column("hidden by times")
+        names.append("hidden\nby times")
+    table.add_column("range", min_width=8)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
     for row, ratio in zip(rows, told, strict=True):
         phases = row.phases
         cells = [
@@ -75,13 +82,12 @@ def render(
                 phases.compute_ns,
                 phases.pack_ns,
                 phases.transfer_ns,
-                phases.transfer_hidden_ns,
                 phases.transfer_exposed_ns,
                 phases.mpi_ns,
                 phases.mpi_hidden_ns,
             )
         ]
-        cells[3] += f" ({format_ratio(phases.hidden_ratio)})"
+        cells.insert(3, format_ratio(phases.hidden_ratio))
         if ratio is not None:
             cells.append(format_ratio(ratio))
         table.add_row(escape(printable(row.range, 40)), row.rank, *cells)

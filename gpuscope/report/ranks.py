@@ -85,6 +85,8 @@ def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: C
         for name in ("range", "pair", *map(_name, analyses), "joint"):
             table.add_column(name)
         for row in rows:
+            if row.joint == "immaterial":  # on every rank
+                continue
             cells = [
                 ABSENT if verdict is None else f"{_styled(verdict)} {format_ratio(ratio)}"
                 for verdict, ratio in zip(row.verdicts, row.overlap_ratios, strict=True)
@@ -92,6 +94,10 @@ def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: C
             name = printable(row.range, 40) if row.range != WHOLE_TRACE else WHOLE_TRACE
             table.add_row(_plain(name), f"{row.a} ∩ {row.b}", *cells, _styled(row.joint))
         console.print(table)
+        small = sum(row.joint == "immaterial" for row in rows)
+        if small:
+            pairs = f"{small} more pair{'s are' if small > 1 else ' is'}"
+            console.print(f"[dim]{pairs} immaterial on every rank[/dim]", highlight=False)
     if judgement is not None and judgement.rows:
         render_judgement(judgement, console)
 

@@ -189,6 +189,10 @@ def stretch_ratios(scope: Scope) -> dict[str, float]:
 
 
 _NAMED = 3
+_MEASURES_GPUS = "overlap"
+"""The analyzer that needs operations and nothing else."""
+_OF_RANKS = frozenset(("mpi-blocking",))
+"""Analyzers that look at what ranks tell each other."""
 
 
 def saving_parts(finding: Finding) -> tuple[str, str]:
@@ -218,13 +222,20 @@ def saving_text(finding: Finding) -> str:
 
 
 def abstentions(analysis: Analysis) -> list[str]:
-    """Say which analyzers could not look, one sentence a reason."""
-    if not analysis.trace.operations and analysis.abstained:
-        reason = min((gone.reason for gone in analysis.abstained), key=len)
-        return [f"nothing could be measured: {reason}"]
+    """Say which analyzers could not look, one sentence a reason.
+
+    Left out is what looks at messages, where nothing shows that the program has ranks; of a trace
+    without operations, all but the reason why it has none.
+    """
+    if not analysis.trace.operations:
+        reasons = [gone.reason for gone in analysis.abstained if gone.analyzer == _MEASURES_GPUS]
+        return [f"nothing could be measured: {reason}" for reason in reasons]
+    has_ranks = any(device.rank is not None for device in analysis.devices)
+    talks = has_ranks or any(entry.messages or entry.mpi for entry in analysis.communication)
     by_reason: dict[str, list[str]] = {}
     for gone in analysis.abstained:
-        by_reason.setdefault(gone.reason, []).append(gone.analyzer)
+        if talks or gone.analyzer not in _OF_RANKS:
+            by_reason.setdefault(gone.reason, []).append(gone.analyzer)
     sentences = []
     for reason, names in by_reason.items():
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -13,7 +13,7 @@ import pytest
 from gpuscope import api, samples
 from gpuscope.errors import MissingError, ProgramError
 from gpuscope.recording import ranks
-from gpuscope.report.ranks import JointRow, joint_rows
+from gpuscope.report.ranks import JointRow, joint_rows, render
 
 
 def test_command_lines_of_the_launchers() -> None:
@@ -219,3 +219,17 @@ def test_a_launcher_that_lingers_is_over_a_moment_after_the_last_word(
     clock[0] += 0.2
     assert watching.look()
     assert told.lines == []
+
+
+def test_pairs_that_are_immaterial_on_every_rank_are_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from rich.console import Console
+
+    both = api.analyze([samples.path("jacobi_nccl_r0"), samples.path("jacobi_nccl_r1")])
+    render(both.traces, None, Console(width=120))
+    out = capsys.readouterr().out
+    shown = [line for line in out.splitlines() if "∩" in line]
+    everywhere = [row for row in joint_rows(both.traces) if row.joint == "immaterial"]
+    assert len(shown) == len(joint_rows(both.traces)) - len(everywhere)
+    assert f"{len(everywhere)} more pairs are immaterial on every rank" in out

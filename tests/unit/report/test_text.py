@@ -14,7 +14,7 @@ from gpuscope import api
 from gpuscope.model.result import Analysis, Finding, JudgedHidden, Judgement
 from gpuscope.report.table import to_csv, to_markdown
 from gpuscope.report.text import detail_lines, render_analysis, render_judgement
-from tests.make_trace import make_trace
+from tests.make_trace import make_trace, of_rank
 
 MS = 1_000_000
 
@@ -191,3 +191,21 @@ def test_the_best_in_order_is_none_that_an_engine_rules_out() -> None:
     assert "at best 40 ns if the chunks are independent, 40 ns in their order" in detail_lines(
         scope, whole=True
     )
+
+
+def test_a_program_without_ranks_is_not_told_to_record_mpi() -> None:
+    alone = dataclasses.replace(make_trace(kernels=[(0, MS, "s1")]), mpi=None)
+    assert "mpi-blocking" in [gone.analyzer for gone in api.analyze_trace(alone).abstained]
+    assert not any("MPI" in line for line in lines(api.analyze_trace(alone)))
+    note = "note mpi-blocking could not look: no MPI calls (record with -t mpi)"
+    assert note in lines(api.analyze_trace(of_rank(alone, 0)))
+    talks = dataclasses.replace(make_trace(comm=[(0, MS, "s1")]), mpi=None)
+    assert note in lines(api.analyze_trace(talks))
+
+
+def test_what_a_trace_without_gpu_work_lacks_is_not_mpi() -> None:
+    empty = dataclasses.replace(make_trace(), mpi=None)
+    assert not any("note" in line for line in lines(api.analyze_trace(empty)))
+    nothing = dataclasses.replace(empty, operations=None, api=None)
+    why = "note nothing could be measured: no GPU activity table (record with -t cuda)"
+    assert why in lines(api.analyze_trace(nothing))
