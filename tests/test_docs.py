@@ -138,6 +138,22 @@ def test_documented_commands_do_on_shipped_traces_what_they_say(
     }
 
 
+def test_the_output_in_the_readme_is_that_of_its_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (command, text) = re.findall(r"^```text\n\$ gpuscope (.*?)\n(.*?)^```", readme, re.M | re.S)[0]
+    monkeypatch.chdir(ROOT)
+
+    assert main(shlex.split(command)) == 0
+
+    output = " ".join(capsys.readouterr().out.split())
+    shown = [" ".join(part.split()) for part in text.split("...\n") if part.strip()]
+    assert shown
+    for part in shown:
+        assert part in output
+
+
 def test_the_example_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lay_out_traces(tmp_path)
     monkeypatch.chdir(tmp_path)
