@@ -9,19 +9,20 @@ For example:
   gpuscope report trace.sqlite -o report.html
   gpuscope report rank0.sqlite rank1.sqlite -o report.html
   gpuscope report runs/streams-20261130-120000 --format md
+  gpuscope report trace.sqlite -o report.md            markdown, by its name
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from gpuscope.cli._options import add_cache_option, progress_bar, say, trace_path
-from gpuscope.errors import CannotJudgeError, OutputError, UsageError
+from gpuscope.cli import _output
+from gpuscope.cli._options import add_cache_option, progress_bar, trace_path
+from gpuscope.errors import CannotJudgeError, UsageError
 
-_OTHER = {"html": {".md", ".markdown"}, "md": {".html", ".htm"}}
-"""Endings of names that belong to the other format."""
+_FORMATS = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
+"""What a file is to hold, by the ending of its name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "trace", nargs="+", type=trace_path, metavar="TRACE", help="trace, report or run folder"
     )
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="where to write (markdown: default stdout)"
+        "-o",
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="where to write; - is stdout (markdown: default)",
     )
     parser.add_argument(
-        "--format", choices=("html", "md"), default="html", help="what to write (default: html)"
+        "--format", choices=("html", "md"), help="what to write (default: by FILE's name, or html)"
     )
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
     add_cache_option(parser)
@@ -41,21 +46,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report."""
-    if args.format == "html" and args.out is None:
+    named = None if args.out is None else _FORMATS.get(args.out.suffix.lower())
+    form = args.format or named or "html"
+    if form == "html" and args.out is None:
         msg = "an HTML report needs a place: add -o report.html, or take --format md."
         raise UsageError(msg)
-    if args.out is not None and args.out.exists() and not args.force:
-        msg = f"{args.out} exists: choose another name, or overwrite it with --force."
-        raise OutputError(msg)
-    if args.out is not None and args.out.suffix.lower() in _OTHER[args.format]:
-        msg = f"{args.out} is no name for --format {args.format}: change one of the two."
+    if named not in {None, form}:
+        msg = f"{args.out} is no name for --format {form}: change one of the two."
         raise UsageError(msg)
-    text, empty = _markdown(args) if args.format == "md" else _html(args)
-    if args.out is None:
-        sys.stdout.write(text)
-    else:
-        args.out.write_text(text, "utf-8")
-        say(f"Wrote {args.out}")
+    out = args.out or _output.STDOUT
+    _output.check_free(out, args.force)
+    text, empty = _markdown(args) if form == "md" else _html(args)
+    _output.write(out, text)
     if empty:
         raise CannotJudgeError(f"{empty[0]} holds no GPU work: there is nothing to report of it.")
     return 0

@@ -22,17 +22,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuscope.cli import _output
 from gpuscope.cli._options import (
     add_cache_option,
     add_class_option,
     add_domain_option,
     add_repeatable,
     progress_bar,
-    say,
     stdout_console,
     trace_path,
 )
-from gpuscope.errors import OutputError, TraceError, UsageError
+from gpuscope.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
     from gpuscope.gates.budget import Budget
@@ -102,6 +102,8 @@ def run(args: argparse.Namespace) -> int:
     if not expectations:
         msg = "nothing is expected: give --expect TEXT or --budget FILE."
         raise UsageError(msg)
+    if args.junit is not None:
+        _output.check_free(args.junit, force=True)
     attribute = args.attribute or (budget.attribute if budget else None)
     with progress_bar() as progress:
         verification = api.verify(
@@ -143,23 +145,12 @@ def _record(args: argparse.Namespace) -> int:
     if args.out is None:
         msg = "--record needs the file that the budget goes to: -o budget.toml"
         raise UsageError(msg)
-    if args.out.exists() and not args.force:
-        msg = f"{args.out} exists: --force replaces it."
-        raise OutputError(msg)
+    _output.check_free(args.out, args.force)
     text = api.propose_budget(
         args.trace, attribute=args.attribute, rules=user_rules(args.class_rules), times=args.times
     )
-    _write(args.out, text)
+    _output.write(args.out, text)
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        msg = f"{path} cannot be written: {error.strerror}."
-        raise OutputError(msg) from None
-    say(f"Wrote {path}")
 
 
 def _print(args: argparse.Namespace, verification: Verification) -> None:
@@ -173,7 +164,7 @@ def _print(args: argparse.Namespace, verification: Verification) -> None:
     else:
         gates.render_verification(verification, stdout_console())
     if args.junit is not None:
-        _write(args.junit, gates.to_junit(verification))
+        _output.write(args.junit, gates.to_junit(verification))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         # The runner reads its commands from either stream; stdout is the product.
         sys.stdout.flush()
