@@ -156,27 +156,18 @@ def analyze_trace(
     return run_all(trace, analyzers, options or Options(), progress)
 
 
-def analyze(
-    paths: Sequence[Path],
-    *,
-    ratio_limits: RatioLimits | None = None,
-    options: Options | None = None,
-) -> Analyses:
+def analyze(paths: Sequence[Path], options: Options | None = None) -> Analyses:
     """Read and analyze the traces at `paths`, several as the ranks of one run.
 
     Parameters
     ----------
     paths
         SQLite exports, reports or run folders.
-    ratio_limits
-        The largest overlap ratios that the schedule allows, by (range, a, b), a < b.
     options
-        What to analyze; `ratio_limits` go into it.
+        What to analyze.
     """
-    options = options or Options()
-    if ratio_limits is not None:
-        options = dataclasses.replace(options, ratio_limits=ratio_limits)
-    return analyze_together([open_trace(path) for path in paths], [options] * len(paths))
+    traces = [open_trace(path) for path in paths]
+    return analyze_together(traces, [options or Options()] * len(paths))
 
 
 def analyze_together(
@@ -241,7 +232,7 @@ def compare(
         [open_trace(path, rules, None, progress, use_cache=use_cache) for path in side]
         for side in sides
     ]
-    options = [Options(ratio_limits=run_limits(path)) for side in sides for path in side]
+    options = [told_beside(path) for side in sides for path in side]
     return comparing.compare(traces[0], traces[1], options, paths=paths)
 
 
@@ -304,7 +295,7 @@ def propose_budget(
 def _options(paths: Sequence[Path], traces: Sequence[Trace]) -> list[Options]:
     """Return what is known of the traces of one run beside them: limits and transfer times."""
     return [
-        Options(ratio_limits=run_limits(path), perturbed=run_perturbed(path), **known)
+        dataclasses.replace(told_beside(path), **known)
         for path, known in zip(paths, exchanged(traces), strict=True)
     ]
 
@@ -352,10 +343,10 @@ def analyze_files(
     if use_cache:
         cache.limit_bytes()  # said before the work, not after it
     exports = [find_export(path) for path in paths]
-    limits = [run_limits(path) for path in paths]
+    beside = [told_beside(path) for path in paths]
     names = [analyzer.name for analyzer in request.analyzers]
     rules = (*request.rules, *settings.class_rules())
-    question = repr((request.options, request.window, rules, names, limits))
+    question = repr((request.options, request.window, rules, names, beside))
     kept = results.Kept(exports, question)
     found = kept.load() if use_cache else None
     if found is not None:
@@ -373,12 +364,13 @@ def analyze_files(
     options = [
         dataclasses.replace(
             request.options,
-            ratio_limits=limit,
+            ratio_limits=told.ratio_limits,
+            perturbed=told.perturbed or request.options.perturbed,
             window_ns=None
             if request.window is None
             else parse_window(request.window, trace.origin_ns),
         )
-        for trace, limit in zip(traces, limits, strict=True)
+        for trace, told in zip(traces, beside, strict=True)
     ]
     analyses = analyze_together(traces, options, request.analyzers, progress)
     if use_cache:
@@ -434,8 +426,16 @@ def ratio_limits(result: Mapping[str, Any]) -> RatioLimits:
     }
 
 
-def run_limits(path: Path) -> RatioLimits:
-    """Return the ratio limits of the run folder `path`; of anything else there are none."""
+def told_beside(path: Path) -> Options:
+    """Return what the run folder `path` tells beside its trace; of anything else it is nothing.
+
+    That is the ratio limits, and what the profiler changed.
+    """
+    return Options(ratio_limits=_run_limits(path), perturbed=_run_perturbed(path))
+
+
+def _run_limits(path: Path) -> RatioLimits:
+    """Return the largest overlap ratios that the schedule of a run allowed."""
     file = history.find_run(path) / RUN_RESULT
     if not file.is_file():
         return {}
@@ -446,10 +446,19 @@ def run_limits(path: Path) -> RatioLimits:
         raise TraceError(msg) from None
 
 
-def run_perturbed(path: Path) -> Mapping[str, float]:
-    """Return by how much the profiler changed the passes of the run folder `path`, if it did."""
+def _run_perturbed(path: Path) -> Mapping[str, float]:
+    """Return by how much the profiler changed the passes of a run, if it did.
+
+    The folder of a rank is in that of the run, which may have the record of all.
+    """
+    from gpuscope.recording import ranks
+
+    folder = history.find_run(path)
+    file = folder / history.RECORD
+    if not file.is_file() and folder in ranks.rank_folders(folder.parent):
+        file = folder.parent / history.RECORD
     try:
-        record = json.loads((history.find_run(path) / history.RECORD).read_text("utf-8"))
+        record = json.loads(file.read_text("utf-8"))
         return {name: float(change) for name, change in (record.get("perturbed") or {}).items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}

@@ -93,7 +93,7 @@ def load(path: str | os.PathLike[str], *others: object, classes: Iterable[str] =
             "load takes one trace: those of the ranks of a run are for load_ranks(*paths)."
         )
     place = _path(path)
-    return Trace(api.open_trace(place, user_rules(classes)), api.run_limits(place))
+    return Trace(api.open_trace(place, user_rules(classes)), api.told_beside(place))
 
 
 def load_ranks(*paths: str | os.PathLike[str], classes: Iterable[str] = ()) -> Ranks:
@@ -129,7 +129,7 @@ def load_ranks(*paths: str | os.PathLike[str], classes: Iterable[str] = ()) -> R
     raw = [api.open_trace(place, rules) for place in places]
     return Ranks(
         [
-            Trace(each, api.run_limits(place), known)
+            Trace(each, api.told_beside(place), known)
             for each, place, known in zip(raw, places, api.exchanged(raw), strict=True)
         ]
     )
@@ -150,13 +150,16 @@ class Trace:
     def __init__(
         self,
         raw: model.Trace,
-        ratio_limits: Mapping[tuple[str, str, str], float | None],
+        beside: Options,
         messages: Mapping[str, Any] | None = None,
     ) -> None:
-        """`messages` are options that say what is known of them, by default from `raw` alone."""
+        """`beside` says what the run told of `raw`, `messages` what is known of these.
+
+        Both are options; by default the messages are known from `raw` alone.
+        """
         self.raw = raw
         """The tables as they were read: frozen columns of NumPy arrays."""
-        self._limits = ratio_limits
+        self._beside = beside
         self._messages = api.exchanged([raw])[0] if messages is None else messages
 
     def __repr__(self) -> str:
@@ -297,7 +300,6 @@ class Trace:
             categories=() if category is None else (category,),
             window_ns=bounds,
             attribute=attribute,
-            ratio_limits=self._limits,
         )
         return Overlap(self, options)
 
@@ -381,7 +383,12 @@ class Trace:
         return self.overlap().figure(theme)
 
     def _analysis(self, names: Sequence[str], options: Options) -> Analysis:
-        options = dataclasses.replace(options, ratio_limits=self._limits, **self._messages)
+        options = dataclasses.replace(
+            options,
+            ratio_limits=self._beside.ratio_limits,
+            perturbed=self._beside.perturbed,
+            **self._messages,
+        )
         return api.analyze_trace(self.raw, options, chosen(ANALYZERS, names))
 
 

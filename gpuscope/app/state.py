@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuscope import api
-from gpuscope.analysis import Options, RatioLimits
+from gpuscope.analysis import Options
 from gpuscope.figures.compare import Alignment
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import Timeline
@@ -75,8 +75,8 @@ class Session:
     ----------
     traces
         In the order of the page.
-    limits
-        The ratio limits of each.
+    beside
+        What is known of each beside it, as options: nothing by default.
     progress
         Told how far the work is.
     alignment
@@ -86,13 +86,12 @@ class Session:
     def __init__(
         self,
         traces: Sequence[Trace],
-        limits: Sequence[RatioLimits] = (),
+        beside: Sequence[Options] = (),
         progress: Progress = silent,
         alignment: Alignment | None = None,
     ) -> None:
         self.traces = tuple(traces)
-        limits = limits or [{}] * len(traces)
-        options = [Options(ratio_limits=each) for each in limits]
+        options = beside or [Options()] * len(traces)
         self.analyses: tuple[Analysis, ...] = api.analyze_together(
             traces, options, progress=progress
         ).traces
@@ -119,6 +118,7 @@ class Session:
             for number, analysis in enumerate(self.analyses)
             for finding in analysis.findings
         ]
+        limits = [each.ratio_limits for each in options]
         ordered = [order_ranges(*each) for each in zip(traces, self.analyses, limits, strict=True)]
         self.ranges = [ranked for ranked, _ in ordered]
         """The ranges of each trace that have pairs, the best ones first."""

@@ -354,11 +354,8 @@ class _Session:
         if not found:
             return None
         with self.display.step("analyzing"):
-            options = Options(
-                ratio_limits=api.ratio_limits(self.traced) if self.traced else {},
-                perturbed=self.perturbed,
-            )
-            return api.analyze_files([each.path for each in found], api.Request(options))
+            request = api.Request(Options(perturbed=self.perturbed))
+            return api.analyze_files([each.path for each in found], request)
 
     def _judge(self, analyses: Analyses | None) -> Judgement | None:
         """Hold what the benchmark must show against the worst that a rank shows."""

@@ -133,7 +133,8 @@ def _view(args: argparse.Namespace, compared: Sequence[Comparison]) -> None:
             labelled(api.open_trace(path, progress=progress), side, shown_name(path))
             for side, path in sides
         ]
-        return state.Session(traces, progress=progress, alignment=align(traces, at))
+        beside = [api.told_beside(path) for _, path in sides]
+        return state.Session(traces, beside, progress, align(traces, at))
 
     serve(
         load,

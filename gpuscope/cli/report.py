@@ -87,6 +87,6 @@ def _html(args: argparse.Namespace) -> tuple[str, list[str]]:
         traces = [
             api.open_trace(path, progress=progress, use_cache=not args.no_cache) for path in paths
         ]
-        limits = [api.run_limits(path) for path in paths]
+        beside = [api.told_beside(path) for path in paths]
         empty = [trace.path for trace in traces if not trace.operations]
-        return report.write(Session(traces, limits, progress)), empty
+        return report.write(Session(traces, beside, progress)), empty

@@ -48,7 +48,7 @@ def show(paths: Sequence[Path], args: argparse.Namespace) -> int:
 
     def load(progress: Progress) -> Session:
         traces = [api.open_trace(path, progress=progress) for path in paths]
-        return state.Session(traces, [api.run_limits(path) for path in paths], progress)
+        return state.Session(traces, [api.told_beside(path) for path in paths], progress)
 
     serve(
         load,

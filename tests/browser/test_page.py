@@ -127,7 +127,7 @@ def serve(chrome: Chrome) -> Iterator[Callable[[Path], Page]]:
     running = []
 
     def start(path: Path) -> Page:
-        session = Session([api.open_trace(path)], [api.run_limits(path)])
+        session = Session([api.open_trace(path)], [api.told_beside(path)])
         httpd = server.bind(server.make_app(session).server, "127.0.0.1", 0)
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
         running.append(httpd)

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import gpuscope
 from gpuscope import api, samples
+from gpuscope.analysis import Options
+from gpuscope.app.state import Session
 from gpuscope.errors import MissingError, TraceError
 from gpuscope.model.result import JudgedHidden, JudgedPair, JudgedPingPong
 from gpuscope.report import text
@@ -264,14 +267,32 @@ def test_the_judgement_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_limits_of_a_run_folder_reach_its_analysis(tmp_path: Path) -> None:
     (tmp_path / "traced.json").write_text(json.dumps(expectation(ratio_limit=0.8)))
     (tmp_path / "trace.sqlite").write_bytes(samples.path("streams").read_bytes())
-    limits = api.run_limits(tmp_path)
-    assert limits == {("streamed", "h2d", "kernel"): 0.8}
-    (analysis,) = api.analyze([tmp_path], ratio_limits=limits).traces
+    beside = api.told_beside(tmp_path)
+    assert beside.ratio_limits == {("streamed", "h2d", "kernel"): 0.8}
+    (analysis,) = api.analyze([tmp_path], beside).traces
     pair = analysis.ranges_named("streamed")[0].scope.pair("h2d", "kernel")
     assert pair is not None
     assert pair.ratio_limit == 0.8
     assert pair.rho == pytest.approx(0.75 / 0.8, abs=0.001)
-    assert api.run_limits(samples.path("streams")) == {}
+    assert api.told_beside(samples.path("streams")) == Options()
+
+
+@pytest.mark.parametrize("of_rank", [False, True])
+def test_what_the_profiler_changed_reaches_every_analysis_of_a_run(
+    tmp_path: Path, of_rank: bool
+) -> None:
+    folder = tmp_path / "rank0" if of_rank else tmp_path
+    folder.mkdir(exist_ok=True)
+    (folder / "trace.sqlite").write_bytes(samples.path("pageable").read_bytes())
+    (tmp_path / "run.json").write_text(json.dumps({"perturbed": {"pageable": 0.25}}))
+
+    (analysis,) = api.analyze_files([folder], api.Request(), use_cache=False).traces
+    found = [each.id for each in analysis.findings]
+    assert found == ["pageable-copy", "perturbed"]
+    assert analysis.findings[0].evidence["perturbed"]
+    assert [each.id for each in gpuscope.load(folder).findings] == found
+    session = Session([api.open_trace(folder)], [api.told_beside(folder)])
+    assert [each.id for _, each in session.findings] == found
 
 
 def test_one_trace_is_an_object_and_several_are_an_array(streams: api.Analyses) -> None:

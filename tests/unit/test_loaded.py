@@ -14,6 +14,7 @@ import pytest
 
 import gpuscope
 from gpuscope import samples
+from gpuscope.analysis import Options
 from gpuscope.errors import CannotJudgeError, TraceError, UsageError
 from gpuscope.loaded import Ranks, Trace
 from tests.make_trace import make_trace
@@ -153,10 +154,10 @@ def test_what_is_absent_is_said(streams: Trace, tmp_path: Path) -> None:
     with pytest.raises(CannotJudgeError, match="lies in the window"):
         streams.overlap(window="50:60")
     with pytest.raises(CannotJudgeError, match="no GPU work"):
-        Trace(make_trace(), {}).overlap()
+        Trace(make_trace(), Options()).overlap()
     with pytest.raises(TraceError):
         gpuscope.load(tmp_path / "nothing.sqlite")
-    assert Trace(make_trace(), {}).operations.empty
+    assert Trace(make_trace(), Options()).operations.empty
 
 
 def test_causes_as_rows(streams: Trace) -> None:

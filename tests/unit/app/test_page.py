@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpuscope import api, samples
+from gpuscope.analysis import Options
 from gpuscope.app import callbacks, layout, server
 from gpuscope.app.data import describe
 from gpuscope.app.state import Session, View
@@ -36,7 +37,7 @@ def client(session: Session) -> Any:
 
 
 def made(trace: Trace, **limits: Any) -> Session:
-    return Session([trace], [limits.get("limits", {})])
+    return Session([trace], [Options(ratio_limits=limits.get("limits", {}))])
 
 
 def card_names(session: Session) -> list[str]:
