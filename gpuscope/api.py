@@ -72,11 +72,9 @@ def find_trace(path: Path) -> Path:
         The folder holds no trace, or there are not so many runs.
     """
     path = history.find_run(path)
-    if not path.is_dir():
-        return path
-    for name in RUN_TRACES:
-        if (path / name).exists():
-            return path / name
+    found = _trace_in(path)
+    if not found.is_dir():
+        return found
     of_ranks = sorted(inside.name for inside in path.glob("rank*") if inside.is_dir())
     if of_ranks:
         msg = f"{path} is a run of {len(of_ranks)} ranks: name one, such as {path / of_ranks[0]}."
@@ -85,13 +83,29 @@ def find_trace(path: Path) -> Path:
     raise TraceError(msg)
 
 
+def _trace_in(path: Path) -> Path:
+    """Return the trace in a folder; `path` itself where it is no folder, or holds none."""
+    return next((path / name for name in RUN_TRACES if (path / name).exists()), path)
+
+
 def of_ranks(paths: Sequence[Path]) -> list[Path]:
-    """Return `paths`, the folders of the ranks in the place of a run folder of several ranks."""
+    """Return `paths`, the folders of the ranks in the place of a run folder of several ranks.
+
+    Raises
+    ------
+    UsageError
+        One of them is named twice, and would be taken for two ranks.
+    """
     from gpuscope.recording import ranks
 
-    runs = [history.find_run(path) for path in paths]
-    found = [(path, ranks.rank_folders(path) if path.is_dir() else []) for path in runs]
-    return [each for path, inside in found for each in inside or [path]]
+    found: list[Path] = []
+    for path in map(history.find_run, paths):
+        found += (ranks.rank_folders(path) if path.is_dir() else []) or [path]
+    places = [_trace_in(path).resolve() for path in found]
+    for place, path in zip(places, found, strict=True):
+        if places.count(place) > 1:
+            raise UsageError(f"{path} is named twice: name each trace once.")
+    return found
 
 
 def open_trace(

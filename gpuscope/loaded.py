@@ -254,7 +254,7 @@ class Trace:
         range
             Name or glob of NVTX ranges; without it (and `path`) the whole trace, GPU by GPU.
         path
-            Ranges by their nesting, such as ``step/forward``, globs allowed.
+            Ranges by their nesting, such as ``step/forward``; the ``*`` of a glob crosses ``/``.
         window
             ``START:END`` in seconds from the first operation, or in ns (``…ns``); not for ranges.
         domain, category

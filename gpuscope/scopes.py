@@ -416,7 +416,10 @@ _RANGE_SCOPES: Latest[RangeScopes] = Latest()
 
 
 def matches(text: str, patterns: Sequence[str]) -> bool:
-    """Return whether `text` equals one of the patterns or matches it as a glob."""
+    """Return whether `text` equals one of the patterns or matches it as a glob.
+
+    As in names, ``*`` stands for anything in a path, ``/`` too.
+    """
     return any(text == pattern or fnmatch.fnmatchcase(text, pattern) for pattern in patterns)
 
 

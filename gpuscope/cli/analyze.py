@@ -55,7 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what to measure")
     add_range_option(what)
     add_repeatable(
-        what, "--path", "A/B", "only the ranges nested like this, globs allowed, reported by path"
+        what,
+        "--path",
+        "A/B",
+        "only the ranges nested like this, reported by path; a glob's * crosses / too",
     )
     add_domain_option(what)
     add_repeatable(

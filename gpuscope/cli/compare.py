@@ -57,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TRACE",
         help="repetitions after; those before stand in front of it",
     )
-    add_repeatable(parser, "--path", "A/B", "only the ranges nested like this, globs allowed")
+    add_repeatable(
+        parser, "--path", "A/B", "only the ranges nested like this; a glob's * crosses / too"
+    )
     add_class_option(parser)
     add_cache_option(parser)
     page = parser.add_argument_group("both timelines on one page")

@@ -250,6 +250,16 @@ def test_paths_tell_nested_ranges_apart() -> None:
     assert sorted(ranges(trace, by_path=True, ranges=("*/fwd",))) == ["eval/fwd", "step/fwd"]
 
 
+def test_a_star_in_a_path_stands_for_any_number_of_levels() -> None:
+    trace = make_trace(
+        kernels=[(10, 15, "s1"), (20, 25, "s1"), (30, 35, "s1")],
+        ranges=[("a", 0, 50), ("b", 5, 40), ("c", 8, 28), ("d", 18, 27)],
+    )
+
+    assert sorted(ranges(trace, by_path=True, ranges=("a/*",))) == ["a/b", "a/b/c", "a/b/c/d"]
+    assert sorted(ranges(trace, by_path=True, ranges=("a/*/d",))) == ["a/b/c/d"]
+
+
 def test_recursion_counts_every_instance() -> None:
     trace = make_trace(kernels=[(10, 20, "s1", {"launch": 3})], ranges=[("f", 0, 9), ("f", 2, 5)])
     entry = ranges(trace)["f"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuscope import api, samples
-from gpuscope.errors import MissingError, ProgramError
+from gpuscope.errors import MissingError, ProgramError, UsageError
 from gpuscope.recording import ranks
 from gpuscope.report.ranks import JointRow, joint_rows, render
 
@@ -137,6 +137,17 @@ def test_a_run_folder_of_ranks_stands_for_their_folders(tmp_path: Path) -> None:
 
     assert [path.name for path in api.of_ranks([tmp_path])] == [f"rank{n}" for n in range(11)]
     assert api.of_ranks([single, tmp_path / "x.sqlite"]) == [single, tmp_path / "x.sqlite"]
+
+
+def test_a_trace_that_is_named_twice_is_no_second_rank(tmp_path: Path) -> None:
+    folder = tmp_path / "rank0"
+    folder.mkdir()
+    (folder / "trace.sqlite").touch()
+    (tmp_path / "link.sqlite").symlink_to(folder / "trace.sqlite")
+
+    for again in (folder, folder / "trace.sqlite", tmp_path, tmp_path / "link.sqlite"):
+        with pytest.raises(UsageError, match="named twice: name each trace once"):
+            api.of_ranks([folder, again])
 
 
 class Told:
