@@ -8,7 +8,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuscope.cli import _series
-from gpuscope.cli._void import MARK, find_void
+from gpuscope.cli._void import MARK
 from gpuscope.errors import (
     INTERRUPTED,
     CannotJudgeError,
@@ -93,12 +93,9 @@ def _repeat(
             result = _series.measure(args, job, folder, name, display, first)
             rows.append(((name,), result))
             first = first or folder.path / f"{name}.json"  # all do what it was calibrated to
-    _series.write(folder, "repeat", ("process",), benchmark, rows)
     spreads = _spreads([result for _, result in rows])
-    _series.show(args, folder, "repeat", lambda: _repeat_table(spreads))
-    display.say_wrote(folder.path)
-    if void := find_void({f"process {number}": result for (number,), result in rows}):
-        raise void
+    series = _series.Series("repeat", ("process",), benchmark, rows)
+    _series.finish(args, folder, series, lambda: _repeat_table(spreads), display)
     far = [name for name, (_, _, _, ratio) in spreads.items() if ratio > REPEATABLE_RATIO]
     if far:
         raise GateError(

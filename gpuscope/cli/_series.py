@@ -8,11 +8,13 @@ import csv
 import io
 import json
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscope.cli._options import stdout_console
+from gpuscope.cli._void import find_void
 from gpuscope.errors import GpuscopeError
-from gpuscope.figures.scaling import bound_reached, scaling
+from gpuscope.figures.scaling import bound_reached, label, scaling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,23 +65,55 @@ def measure(
     return read_result(file)
 
 
-def write(
-    folder: RunFolder, name: str, options: Sequence[str], benchmark: Benchmark, rows: Rows
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The runs of one benchmark that were measured together."""
+
+    name: str
+    """``sweep`` or ``repeat``, and of the files of the results."""
+    options: Sequence[str]
+    """What differs from run to run."""
+    benchmark: Benchmark
+    rows: Rows
+
+
+def finish(
+    args: argparse.Namespace,
+    folder: RunFolder,
+    series: Series,
+    table: Callable[[], Table],
+    display: Display,
 ) -> None:
+    """Write the results, print the table, and say where all is.
+
+    Raises
+    ------
+    CannotJudgeError
+        Times of a run are void.
+    """
+    _write(folder, series)
+    show(args, folder, series.name, table)
+    display.say_wrote(folder.path)
+    named = {label(series.options, values): result for values, result in series.rows}
+    if void := find_void(named):
+        raise void
+
+
+def _write(folder: RunFolder, series: Series) -> None:
     """Write NAME.json, all results whole, and NAME.csv, a line a run."""
     from gpuscope.model import codec
 
     content = {
         "schema_version": 1,
-        "benchmark": benchmark.name,
-        "options": list(options),
+        "benchmark": series.benchmark.name,
+        "options": list(series.options),
         "runs": [
-            {"values": dict(zip(options, values, strict=True)), "result": result}
-            for values, result in rows
+            {"values": dict(zip(series.options, values, strict=True)), "result": result}
+            for values, result in series.rows
         ],
     }
-    folder.write_json(folder.path / f"{name}.json", codec.dumps(content))
-    folder.write_json(folder.path / f"{name}.csv", to_csv(options, rows))
+    folder.write_json(folder.path / f"{series.name}.json", codec.dumps(content))
+    folder.write_json(folder.path / f"{series.name}.csv", to_csv(series.options, series.rows))
 
 
 def to_csv(options: Sequence[str], rows: Rows) -> str:

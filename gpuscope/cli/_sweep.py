@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscope.cli import _series
-from gpuscope.cli._void import MARK, find_void
+from gpuscope.cli._void import MARK
 from gpuscope.errors import UsageError
 from gpuscope.figures.scaling import RANKS, bound_reached, label, scaling, scaling_kind
 
@@ -107,12 +107,9 @@ def run(
                 # With more ranks the same is done as what the first number of them came to.
                 plans.setdefault(others, folder.path / f"{name}.json")
             rows.append((values, _series.measure(ranked, own, folder, name, display, plan)))
-    _series.write(folder, "sweep", options, benchmark, rows)
     _write_plot(folder.path / "sweep.html", options, rows)
-    _series.show(args, folder, "sweep", lambda: make_table(options, rows))
-    display.say_wrote(folder.path)
-    if void := find_void({label(options, values): result for values, result in rows}):
-        raise void
+    series = _series.Series("sweep", options, benchmark, rows)
+    _series.finish(args, folder, series, lambda: make_table(options, rows), display)
 
 
 def _is_ranks(option: str, benchmark: Benchmark) -> bool:
