@@ -105,6 +105,8 @@ def lay_out_traces(folder: Path) -> None:
     (folder / "results").mkdir()
     (folder / "results" / "november").symlink_to(folder / "runs")
     (folder / "traces").mkdir()
+    for each in shipped.glob("*.sqlite"):
+        (folder / "traces" / each.name).symlink_to(each)
 
 
 def test_documented_commands_do_on_shipped_traces_what_they_say(
@@ -138,20 +140,23 @@ def test_documented_commands_do_on_shipped_traces_what_they_say(
     }
 
 
-def test_the_output_in_the_readme_is_that_of_its_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("page", ["README.md", "docs/first-steps.md"])
+def test_the_output_in_a_page_is_that_of_its_command(
+    page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    (command, text) = re.findall(r"^```text\n\$ gpuscope (.*?)\n(.*?)^```", readme, re.M | re.S)[0]
+    examples = re.findall(
+        r"^```text\n\$ gpuscope (.*?)\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.M | re.S
+    )
+    assert examples
     monkeypatch.chdir(ROOT)
+    for command, text in examples:
+        assert main(shlex.split(command)) == 0
 
-    assert main(shlex.split(command)) == 0
-
-    output = " ".join(capsys.readouterr().out.split())
-    shown = [" ".join(part.split()) for part in text.split("...\n") if part.strip()]
-    assert shown
-    for part in shown:
-        assert part in output
+        output = " ".join(capsys.readouterr().out.split())
+        shown = [" ".join(part.split()) for part in text.split("...\n") if part.strip()]
+        assert shown
+        for part in shown:
+            assert part in output
 
 
 def test_the_example_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ COMMANDS = (
     ("info", "say what a trace holds, and whether it can be trusted"),
     ("anonymize", "copy a trace without anything private, to hand it out"),
     ("cache", "show or empty the folder where what was read is kept"),
-    ("list", "list the benchmarks and the analyzers"),
+    ("list", "list the benchmarks, the analyzers and the shipped traces"),
     ("doctor", "check what gpuscope needs on this machine, and how to get it"),
 )
 """Command name and summary, in the order of the help. The module is ``gpuscope.cli.NAME``."""

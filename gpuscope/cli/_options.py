@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 from gpuscope.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
+
+    from gpuscope.model.result import Analysis
 
 _UNBROKEN = 10_000
 """Characters of a line in a pipe, more than any has."""
@@ -107,6 +111,18 @@ def progress_bar() -> Iterator[Progress]:
 def say(text: str) -> None:
     """Tell the user something beside the product: on stderr, without control characters."""
     print(clean(text), file=sys.stderr, flush=True)
+
+
+def suggest(analyses: Sequence[Analysis], named: Sequence[Path]) -> None:
+    """Tell who reads at a terminal what to type next, on stderr."""
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return
+    from gpuscope.report.next_steps import next_steps
+
+    steps = next_steps(analyses, [str(path) for path in named])
+    width = max((len(command) for command, _ in steps), default=0)
+    for place, (command, what) in enumerate(steps):
+        say(f"{'    ' if place else 'next'}  {command:<{width}}  {what}")
 
 
 def clean(text: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuscope.cli._options import stdout_console
+from gpuscope.cli._options import stdout_console, suggest
 from gpuscope.cli._void import find_void
 from gpuscope.errors import (
     INTERRUPTED,
@@ -418,6 +418,8 @@ class _Session:
         else:
             print("\n".join(self.table))
         self.display.say_wrote(self.folder.path)
+        if analyses is not None and not self.args.json:
+            suggest(analyses.traces, [self.folder.path])
 
     def _record(
         self, words: Sequence[Word], judgement: Judgement | None, code: int, caught: str | None

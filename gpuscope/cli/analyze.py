@@ -34,6 +34,7 @@ from gpuscope.cli._options import (
     add_repeatable,
     progress_bar,
     stdout_console,
+    suggest,
     trace_path,
 )
 from gpuscope.errors import CannotJudgeError, UsageError
@@ -173,6 +174,7 @@ def _print(args: argparse.Namespace, analyses: Analyses) -> None:
         if ranks.are_ranks(analyses.traces):
             ranks.render(analyses.traces, None, console)
         phases.render(analyses.traces, _result_beside(analyses.traces[0].trace.path), console)
+        suggest(analyses.traces, args.trace)
 
 
 def _result_beside(trace: str) -> Mapping[str, Any] | None:

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=DEFAULT_TRACE,
         metavar="NAME",
-        help=f"shipped trace to show (default: {DEFAULT_TRACE})",
+        help=f"shipped trace to show (default: {DEFAULT_TRACE}; `gpuscope list` names all)",
     )
     add_page_options(parser)
 

@@ -1,4 +1,4 @@
-"""List the benchmarks, with their options, twins and needs, and the analyzers.
+"""List the benchmarks, with their options, twins and needs, the analyzers, and the shipped traces.
 
 A twin is a variant of a benchmark that must come out differently: because the verdict tells the two
 apart, it can be believed.
@@ -11,6 +11,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuscope.analysis import Analyzer
     from gpuscope.benchmarks import Benchmark
 
@@ -21,10 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print both registries."""
+    """Print the registries."""
+    from gpuscope import samples
     from gpuscope.analyzers import ANALYZERS
     from gpuscope.benchmarks import BENCHMARKS
 
+    shows = {name: facts["shows"] for name, facts in samples.manifest().items()}
     if args.json:
         from gpuscope.model import codec
 
@@ -32,10 +36,11 @@ def run(args: argparse.Namespace) -> int:
             "schema_version": 1,
             "benchmarks": [_as_object(benchmark) for benchmark in BENCHMARKS],
             "analyzers": [{"name": one.name, "summary": one.summary} for one in ANALYZERS],
+            "traces": [{"name": name, "shows": text} for name, text in shows.items()],
         }
         sys.stdout.write(codec.dumps(content))
     else:
-        sys.stdout.write(_as_text(BENCHMARKS, ANALYZERS))
+        sys.stdout.write(_as_text(BENCHMARKS, ANALYZERS, shows))
     return 0
 
 
@@ -52,7 +57,9 @@ def _as_object(benchmark: Benchmark) -> dict[str, object]:
     }
 
 
-def _as_text(benchmarks: tuple[Benchmark, ...], analyzers: tuple[Analyzer, ...]) -> str:
+def _as_text(
+    benchmarks: tuple[Benchmark, ...], analyzers: tuple[Analyzer, ...], shows: Mapping[str, str]
+) -> str:
     lines = ["benchmarks: gpuscope run --nsys NAME [options] [--twin TWIN]", ""]
     for benchmark in benchmarks:
         lines += [
@@ -69,4 +76,7 @@ def _as_text(benchmarks: tuple[Benchmark, ...], analyzers: tuple[Analyzer, ...])
     width = max(len(analyzer.name) for analyzer in analyzers)
     lines += ["analyzers: gpuscope analyze TRACE", ""]
     lines += [f"  {analyzer.name:<{width}}  {analyzer.summary}" for analyzer in analyzers]
+    width = max(map(len, shows))
+    lines += ["", "shipped traces: gpuscope demo NAME", ""]
+    lines += [f"  {name:<{width}}  {text}" for name, text in shows.items()]
     return "\n".join(lines) + "\n"

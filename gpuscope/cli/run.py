@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuscope.cli._options import stdout_console
+from gpuscope.cli._options import stdout_console, suggest
 from gpuscope.errors import (
     INTERRUPTED,
     CannotJudgeError,
@@ -559,6 +559,8 @@ def _report(
     else:
         print(outcome.table, end="")
     display.say_wrote(folder.path)
+    if outcome.analysis is not None and not request.args.json:
+        suggest([outcome.analysis], [folder.path])
 
 
 def _save(

@@ -85,7 +85,8 @@ def render_analysis(analysis: Analysis, console: Console, top: int | None = None
     hidden = len(rows) - len(shown)
     if hidden:
         what = "of one class of work only" if top is None else "with less to gain"
-        console.print(f"[dim]{hidden} more {what}: --json and --csv list them[/dim]")
+        more = f"[dim]{hidden} more {what}: --json and --csv list them[/dim]"
+        console.print(more, highlight=False)
     _print_links(analysis, console)
     for entry in analysis.communication:
         _print_communication(entry, where_of(entry, rows), console)

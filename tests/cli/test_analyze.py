@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +186,19 @@ def test_other_threads_are_spoken_of_where_they_do_not_count_yet(
     told = capsys.readouterr().err
     assert "no range 'nope'" in told
     assert "thread" not in told
+
+
+def test_at_a_terminal_alone_it_says_what_to_type_next(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = str(samples.path("pageable"))
+    assert main(["analyze", trace]) == 0
+    assert capsys.readouterr().err == ""
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    assert main(["analyze", trace]) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"next  gpuscope explain {trace} --range pageable  ")
+    assert second.startswith(f"      gpuscope view {trace} ")
+    assert main(["analyze", trace, "--json"]) == 0
+    assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""`gpuscope list`: both registries, whole."""
+"""`gpuscope list`: the registries, whole."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope import samples
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.benchmarks import BENCHMARKS
 from gpuscope.cli import main
@@ -27,6 +28,8 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     for analyzer in ANALYZERS:
         assert analyzer.name in out
         assert analyzer.summary in out
+    for name, facts in samples.manifest().items():
+        assert re.search(rf"^  {name} +{re.escape(facts['shows'])}$", out, re.M)
 
 
 def test_the_table_of_the_docs_is_that_of_the_registry() -> None:
@@ -41,5 +44,6 @@ def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in content["benchmarks"]] == [one.name for one in BENCHMARKS]
     assert [one["name"] for one in content["analyzers"]] == [one.name for one in ANALYZERS]
+    assert [one["name"] for one in content["traces"]] == [*samples.names()]
     twins = {twin["name"] for twin in content["benchmarks"][0]["twins"]}
     assert {"pageable", "shared-buffer"} <= twins
