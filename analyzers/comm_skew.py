@@ -35,8 +35,9 @@ def run(trace: Trace, options: Options) -> Result:
         return Result(abstained=(Abstention("comm-skew", reason),))
     case = Case.of(trace, options)
     late = options.late_rank
-    ranks = len(options.exchange.ranks) if options.exchange else 0
-    return Result(findings=case.search(lambda region: _rule(case, transfer, late, ranks, region)))
+    rank_count = len(options.exchange.ranks) if options.exchange else 0
+    found = case.search(lambda region: _rule(case, transfer, late, rank_count, region))
+    return Result(findings=found)
 
 
 def _waited_for(late: Int64 | None, wait: Int64) -> dict[str, int]:
@@ -50,7 +51,7 @@ def _waited_for(late: Int64 | None, wait: Int64) -> dict[str, int]:
 
 
 def _rule(
-    case: Case, transfer: Int64, late: Int64 | None, count: int, region: Region
+    case: Case, transfer: Int64, late: Int64 | None, rank_count: int, region: Region
 ) -> Finding | None:
     ops = case.ops
     comm = region.rows[region.op_class == CODE["comm"]]
@@ -70,7 +71,7 @@ def _rule(
     ranks = _waited_for(None if late is None else late[comm], wait)
     matters = exposed >= MIN_SPAN_SHARE * region.span_ns
     # What one of n ranks does less the others do more, so that an n-th of the waiting stays.
-    saving = exposed - exposed // count if count else exposed
+    saving = exposed - exposed // rank_count if rank_count else exposed
     return case.finding(
         region,
         id="comm-skew",

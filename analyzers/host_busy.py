@@ -56,6 +56,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
     if int(affected.sum()) <= MIN_INSTANCE_SHARE * region.instances:
         return None
     repeats, total = len(waited), int(by_window.sum())
+    saving = int(usual.sum())
     worst = np.lexsort((start, start - end))[:EXAMPLES].tolist()
     tids = sorted({case.trace.threads[number].tid for number in np.unique(thread).tolist()})
     return case.finding(
@@ -79,7 +80,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
                 {"start_ns": int(start[i]), "held_ns": int(end[i] - start[i])} for i in worst
             ],
         },
-        saving_ns=total,
+        saving_ns=saving,
     )
 
 

@@ -1,7 +1,7 @@
 """Code made while the program runs: the GPU is idle while kernels are compiled, tuned and loaded.
 
 What tells compilation from any other work of the host is the load of the finished code: a call such
-as cuModuleLoadData in the idle time, or the first call that ever launched the kernel behind it.
+as cuModuleLoadData in the idle time.
 """
 
 from __future__ import annotations

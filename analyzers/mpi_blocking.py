@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.cases import EXAMPLES, PROMPT_NS, USES, Calls, Case, Region, names_of
+from gpuscope.cases import PROMPT_NS, USES, Calls, Case, Region, names_of
 from gpuscope.intervals import sum_by
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import MpiCalls
@@ -60,21 +60,6 @@ def run(trace: Trace, options: Options) -> Result:
         entries = _calls_evidence(case, mpi.take(held.calls), held.call_held_ns)
         names = names_of(entries)
         completes = str(entries[0]["name"]).startswith("MPI_Wait")
-        examples = [
-            {
-                "operation": operation,
-                "start_ns": int(case.ops.start_ns[operation]),
-                "held_ns": held_ns,
-                "call": case.trace.strings[mpi.name[call]],
-                "call_start_ns": int(mpi.start_ns[call]),
-            }
-            for call, held_ns, operation in zip(
-                held.calls[:EXAMPLES].tolist(),
-                held.call_held_ns[:EXAMPLES].tolist(),
-                held.operations[:EXAMPLES].tolist(),
-                strict=True,
-            )
-        ]
         return case.finding(
             region,
             id="mpi-blocking",
@@ -88,7 +73,7 @@ def run(trace: Trace, options: Options) -> Result:
                 "held_ns": held.held_ns,
                 "count": len(held.calls),
                 "calls": entries,
-                "examples": examples,
+                "examples": case.held_examples(held, mpi),
             },
             saving_ns=saving_ns,
         )

@@ -58,9 +58,11 @@ def _rule(case: Case, pageable: Bool, region: Region) -> Finding | None:
     evidence = case.held_evidence(held)
     size, work = int(ops.size_bytes[mine].sum()), int((ops.end_ns - ops.start_ns)[mine].sum())
     faster, rates = _faster_when_pinned(case, mine)
-    pinned = {name: busy - faster.get(name, 0) for name, busy in region.engines_ns.items()}
+    pinned = {
+        name: max(0, busy - faster.get(name, 0)) for name, busy in region.class_busy_ns.items()
+    }
     shorter = sum(faster.values())
-    limit = region.saved_if(pinned)
+    limit = region.saved_if(region.engines_of(pinned))
     return case.finding(
         region,
         id="pageable-copy",

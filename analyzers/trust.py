@@ -19,10 +19,6 @@ from gpuscope.units import format_ns, format_ratio
 
 LOST_SHARE = 0.01
 """Share of lost GPU records above which figures are not to be trusted."""
-COARSE_CLOCK_NS = 1_000
-"""Common step of all times from which on short operations cannot be told apart."""
-MIN_OPERATIONS = 16
-"""Fewer times than these may share a step by chance."""
 
 
 def run(trace: Trace, options: Options) -> Result:
@@ -110,12 +106,8 @@ def _perturbed(trace: Trace, options: Options) -> Finding | None:
 
 
 def _coarse(operations: Operations) -> Finding | None:
-    if len(operations) < MIN_OPERATIONS:
-        return None
-    origin = operations.start_ns[0]
-    step = int(np.gcd.reduce(operations.start_ns - origin))
-    step = int(np.gcd.reduce(operations.end_ns - origin, initial=step))
-    if step < COARSE_CLOCK_NS:
+    step = quality.clock_step_ns(operations)
+    if step is None or step < quality.COARSE_CLOCK_NS:
         return None
     return _finding(
         "coarse-clock",

@@ -37,7 +37,7 @@ from gpuscope.intervals import (
 from gpuscope.latest import Latest
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
 from gpuscope.model.result import Finding
-from gpuscope.model.tables import START_END, ApiCalls, Operations, Ranges, in_classes
+from gpuscope.model.tables import START_END, ApiCalls, MpiCalls, Operations, Ranges, in_classes
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Paths, in_domains, matches, nesting
 from gpuscope.waits import REASON, Bool, Int32, Int64, UInt8, Waits, call_name
@@ -333,7 +333,11 @@ class Region:
     @cached_property
     def engines_ns(self) -> dict[str, int]:
         """Busy time of every engine: a class, or both copy directions where they share one."""
-        engines = dict(self.class_busy_ns)
+        return self.engines_of(self.class_busy_ns)
+
+    def engines_of(self, class_ns: Mapping[str, int]) -> dict[str, int]:
+        """Return the time of every engine, given that of every class."""
+        engines = dict(class_ns)
         if self.single_engine and "h2d" in engines and "d2h" in engines:
             engines["h2d"] += engines.pop("d2h")
         return engines
@@ -981,22 +985,26 @@ class Case:
             "held_ns": held.held_ns,
             "count": len(held.calls),
             "calls": self.calls_evidence(held.calls),
-            "examples": [
-                {
-                    "operation": operation,
-                    "start_ns": int(self.ops.start_ns[operation]),
-                    "held_ns": held_ns,
-                    "call": call_name(self.trace.strings[self.api.name[call]]),
-                    "call_start_ns": int(self.api.start_ns[call]),
-                }
-                for call, held_ns, operation in zip(
-                    held.calls[:EXAMPLES].tolist(),
-                    held.call_held_ns[:EXAMPLES].tolist(),
-                    held.operations[:EXAMPLES].tolist(),
-                    strict=True,
-                )
-            ],
+            "examples": self.held_examples(held, self.api),
         }
+
+    def held_examples(self, held: Held, calls: ApiCalls | MpiCalls) -> list[dict[str, Any]]:
+        """Return the worst examples of a holdup, whose calls are rows of `calls`."""
+        return [
+            {
+                "operation": operation,
+                "start_ns": int(self.ops.start_ns[operation]),
+                "held_ns": held_ns,
+                "call": call_name(self.trace.strings[calls.name[call]]),
+                "call_start_ns": int(calls.start_ns[call]),
+            }
+            for call, held_ns, operation in zip(
+                held.calls[:EXAMPLES].tolist(),
+                held.call_held_ns[:EXAMPLES].tolist(),
+                held.operations[:EXAMPLES].tolist(),
+                strict=True,
+            )
+        ]
 
     def operation_examples(self, rows: Int64, cost_ns: Int64) -> list[dict[str, Any]]:
         """Return the operations that cost most."""

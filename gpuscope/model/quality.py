@@ -131,11 +131,10 @@ def profiler_overhead(operations: Operations | None, start_ns: Int64, end_ns: In
     return Check(name, OK, f"{format_ns(spent)} of the {format_ns(last - first)} with operations")
 
 
-def clock(operations: Operations | None) -> Check:
-    """Check that times are fine enough."""
-    name = "clock"
+def clock_step_ns(operations: Operations | None) -> int | None:
+    """Return the common step of all times; None where they are too few to tell one."""
     if operations is None or len(operations) < MIN_TIMES:
-        return Check(name, UNKNOWN, "too few operations to tell the clock's step")
+        return None
     origin = operations.start_ns[0]
     step = 0
     for part in (slice(None, _SAMPLE), slice(_SAMPLE, None)):
@@ -143,7 +142,15 @@ def clock(operations: Operations | None) -> Check:
         step = int(np.gcd.reduce(operations.end_ns[part] - origin, initial=step))
         if step == 1:  # the first few tell a fine clock
             break
-    step = max(1, step)
+    return max(1, step)
+
+
+def clock(operations: Operations | None) -> Check:
+    """Check that times are fine enough."""
+    name = "clock"
+    step = clock_step_ns(operations)
+    if step is None:
+        return Check(name, UNKNOWN, "too few operations to tell the clock's step")
     state = WARNING if step >= COARSE_CLOCK_NS else OK
     return Check(name, state, f"all times are multiples of {format_ns(step)}")
 

@@ -223,15 +223,17 @@ def test_reading_a_scalar_now_and_then() -> None:
 # host-busy
 
 
-def steps(host_ns: int, first_ns: int = 0) -> Program:
+def steps(host_ns: int, first_ns: int = 0, once_ns: int = 0) -> Program:
     program = Program()
     program.host(first_ns)
     for step in range(10):
         with program.range("step"):
-            for _ in range(5):
+            for kernel in range(5):
                 program.host(host_ns)
                 if step == 0:
                     program.host(first_ns)
+                if (step, kernel) == (4, 2):
+                    program.host(once_ns)
                 program.kernel(1, MS)
     return program
 
@@ -244,6 +246,14 @@ def test_a_host_slower_than_the_gpu() -> None:
     assert finding.evidence["count"] == 40
     assert finding.saving_ns == pytest.approx(40 * MS, rel=0.01)
     assert finding.evidence["threads"] == [100]
+
+
+def test_a_gap_that_does_not_recur_is_no_saving() -> None:
+    finding = only(steps(host_ns=2 * MS, once_ns=100 * MS), "host-busy")
+
+    assert finding.evidence["held_ns"] == pytest.approx(140 * MS, rel=0.01)
+    # It counts for ten of the others.
+    assert finding.saving_ns == pytest.approx((39 + 10) * MS, rel=0.01)
 
 
 def test_a_host_faster_than_the_gpu() -> None:

@@ -100,6 +100,23 @@ def test_pinned_copies_of_the_trace_tell_what_pinning_would_save() -> None:
     assert finding.evidence["faster_when_pinned_ns"] == 2 * CHUNKS * MS * 3 // 4
 
 
+def test_on_one_copy_engine_pinning_makes_both_directions_shorter() -> None:
+    program = Program(copy_engines=1)
+    program.copy("h2d", 9, MS // 4)
+    program.copy("d2h", 9, MS // 4)
+    with program.range("loop"):
+        for _ in range(CHUNKS):
+            program.copy("h2d", 1, MS, pageable=True, blocking=True)
+            program.copy("d2h", 2, MS, pageable=True, blocking=True)  # the kernel is ready
+            program.kernel(1, MS)
+    program.wait()
+
+    evidence = only(program, "pageable-copy").evidence
+
+    # The kernels are left, and a chunk's copies, of 0.25 ms each, in and out.
+    assert evidence["limit_ns"] == evidence["span_ns"] - CHUNKS * MS - 2 * MS // 4
+
+
 # host-sync
 
 
