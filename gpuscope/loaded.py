@@ -52,7 +52,7 @@ from gpuscope.model.result import (
 )
 from gpuscope.model.tables import Operations
 from gpuscope.report.ranks import joint_rows
-from gpuscope.scopes import matches
+from gpuscope.scopes import did_you_mean, matches
 from gpuscope.story import Explanation
 from gpuscope.units import counted, format_ns
 
@@ -330,7 +330,11 @@ class Trace:
             msg = f"{self.raw.path} holds no GPU work: there is nothing whose causes could be told."
             raise CannotJudgeError(msg)
         if range is not None and not any(matches(name, [range]) for name in self._range_names()):
-            msg = f"no range {range!r} is in {self.raw.path}: `.ranges` lists those that are."
+            hint = did_you_mean(self.raw, range)
+            msg = (
+                f"no range {range!r} is in {self.raw.path}: `.ranges` lists those that are"
+                f"{hint or '.'}"
+            )
             raise CannotJudgeError(msg)
         columns = ["id", "severity", "range", "device", "claim", "advice", "saving_ns"]
         rows = [
@@ -577,14 +581,16 @@ class Overlap:
             if names
         )
         within = f" of the {within}" if within else ""
+        hint = did_you_mean(raw, options.ranges[0]) if named and not within else ""
         return (
             f"no range{named}{within} in {raw.path} launched GPU work: `trace.ranges` lists "
-            "those that did; with attribute='process' the launches of other threads count too."
+            "those that did; with attribute='process' the launches of other threads count too"
+            f"{hint or '.'}"
         )
 
     def __repr__(self) -> str:
         listed = ", ".join(self.names[:3]) + (", …" if len(self.names) > 3 else "")
-        return f"<Overlap of {listed}: {len(self.entries)} scopes>"
+        return f"<Overlap of {listed}: {counted(len(self.entries), 'scope')}>"
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -11,6 +11,7 @@ starts in [start, end) of the range on the range's thread, or on any thread of t
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -421,6 +422,15 @@ def matches(text: str, patterns: Sequence[str]) -> bool:
     As in names, ``*`` stands for anything in a path, ``/`` too.
     """
     return any(text == pattern or fnmatch.fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def did_you_mean(trace: Trace, pattern: str) -> str:
+    """Return ``; did you mean 'step'?`` where a range of the trace is called nearly so, or ""."""
+    if trace.ranges is None:
+        return ""
+    known = sorted({trace.strings[row] for row in np.unique(trace.ranges.name).tolist()})
+    close = difflib.get_close_matches(pattern, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _launched_within(activities: Activities, device: int, ranges: Ranges, rows: Int64) -> Int64:

@@ -13,6 +13,7 @@ import numpy as np
 from gpuscope.cases import Case, Region
 from gpuscope.intervals import distinct, subtract, sum_by, union
 from gpuscope.model.classes import CLASSES, ENGINE_CODES
+from gpuscope.model.tables import MEMORY_KINDS, Operations
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_bytes, format_ns
 from gpuscope.waits import REASONS, Int32, Int64, Waits, call_name
@@ -68,6 +69,8 @@ class OperationStory:
     range: str | None
     """The outermost range that it was launched in."""
     size_bytes: int
+    memory: str | None
+    """Of a copy, the kinds of memory: ``pageable → device``; None where they are not recorded."""
     start_ns: int
     end_ns: int
     launch: Step | None
@@ -221,6 +224,7 @@ def tell_operation(case: Case, operation: int) -> OperationStory:
         stream=_stream(trace, int(ops.stream[operation])),
         range=case.label_of(covering) if covering >= 0 else None,
         size_bytes=int(ops.size_bytes[operation]),
+        memory=_memory(ops, operation),
         start_ns=start_ns,
         end_ns=int(ops.end_ns[operation]),
         launch=launch,
@@ -233,6 +237,13 @@ def tell_operation(case: Case, operation: int) -> OperationStory:
     )
 
 
+def _memory(ops: Operations, operation: int) -> str | None:
+    kinds = int(ops.src_kind[operation]), int(ops.dst_kind[operation])
+    if not all(0 <= kind < len(MEMORY_KINDS) for kind in kinds):
+        return None
+    return " → ".join(MEMORY_KINDS[kind] for kind in kinds)
+
+
 def tell_range(case: Case, region: Region) -> RangeStory:
     """Tell what the operations of a region waited for."""
     trace, ops, waits = case.trace, case.ops, case.waits
@@ -241,9 +252,13 @@ def tell_range(case: Case, region: Region) -> RangeStory:
     drawn = int(np.argsort(spans, kind="stable")[(len(spans) - 1) // 2])
     rows = region.rows[region.instance == drawn]
     window = int(region.begin_ns[drawn]), int(region.finish_ns[drawn])
+
+    def number_of(stream: int) -> int:
+        return trace.streams[stream].number
+
     lanes = [
         Lane(_stream(trace, stream), _bars(case, rows[ops.stream[rows] == stream], window))
-        for stream in np.unique(ops.stream[rows]).tolist()
+        for stream in sorted(np.unique(ops.stream[rows]).tolist(), key=number_of)
     ]
     # What came before the instance is no part of its story.
     since = ops.start_ns[region.rows] - region.begin_ns[region.instance]

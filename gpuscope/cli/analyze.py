@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
         request = api.Request(_options(args), args.window, tuple(rules), analyzers)
         analyses = api.analyze_files(paths, request, progress, use_cache=cached)
     _print(args, analyses)
-    _check_found(args, analyses)
+    _check_found(args, paths, analyses)
     return 0
 
 
@@ -186,18 +186,19 @@ def _result_beside(trace: str) -> Mapping[str, Any] | None:
     return read_result(folder.traced) if is_its_trace and folder.traced.is_file() else None
 
 
-def _check_found(args: argparse.Namespace, analyses: Analyses) -> None:
+def _check_found(args: argparse.Namespace, paths: Sequence[Path], analyses: Analyses) -> None:
     """Exit with "cannot judge" where what was asked for is not there."""
+    from gpuscope import api
     from gpuscope.analysis import chosen
     from gpuscope.analyzers import ANALYZERS
-    from gpuscope.scopes import matches
+    from gpuscope.scopes import did_you_mean, matches
     from gpuscope.units import format_ns
 
     names = {analyzer.name for analyzer in chosen(ANALYZERS, args.only)}
     measured_ranges = "ranges" in names
     measured_devices = "overlap" in names
 
-    for analysis in analyses.traces:
+    for path, analysis in zip(paths, analyses.traces, strict=True):
         if not analysis.trace.operations:
             msg = (
                 f"{analysis.trace.path} holds no GPU work: record with CUDA tracing (-t cuda), and "
@@ -219,9 +220,10 @@ def _check_found(args: argparse.Namespace, analyses: Analyses) -> None:
                 )
                 if args.attribute == "process":
                     whose = more = ""
+                hint = "" if args.path else did_you_mean(api.open_trace(path), pattern)
                 msg = (
                     f"no range {pattern!r} in {analysis.trace.path} launched GPU work{whose}: "
-                    f"`gpuscope analyze TRACE` lists the ranges that did{more}."
+                    f"`gpuscope analyze TRACE` lists the ranges that did{more}{hint or '.'}"
                 )
                 raise CannotJudgeError(msg)
         if (args.domain or args.category) and measured_ranges and not analysis.ranges:

@@ -79,13 +79,14 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope.cases import Case
     from gpuscope.model import codec
     from gpuscope.report.story import story_text
+    from gpuscope.scopes import did_you_mean
 
     paths = api.of_ranks(args.traces)
     if moment is not None and len(paths) > 1:
         msg = f"--op is of one trace, and these are {len(paths)}: name its own, such as {paths[0]}."
         raise UsageError(msg)
     options = Options(ranges=tuple(args.range), attribute=args.attribute)
-    told, texts = [], []
+    told, texts, hint = [], [], ""
     for trace in map(api.open_trace, paths):
         if trace.operations is None or not len(trace.operations):
             continue
@@ -95,8 +96,10 @@ def run(args: argparse.Namespace) -> int:
             told.append(found)
             heading = f"{clean(trace.path)}\n\n" if len(paths) > 1 else ""
             texts.append(heading + story_text(found, trace.origin_ns))
+        elif args.range and not hint:
+            hint = did_you_mean(trace, args.range[0])
     if not told:
-        raise CannotJudgeError(_nothing(args))
+        raise CannotJudgeError(_nothing(args, hint))
     if args.json:
         sys.stdout.write(codec.dumps(told[0] if len(paths) == 1 else told))
     else:
@@ -135,12 +138,12 @@ def _operation(case: Case, asked: str, number: int, is_time: bool) -> Explanatio
     return Explanation(trace.path, told, (), 0, later if later > 0 else None)
 
 
-def _nothing(args: argparse.Namespace) -> str:
+def _nothing(args: argparse.Namespace, hint: str) -> str:
     """Say that nothing of what was asked for is there."""
     if args.range:
         return (
-            f"no range {', '.join(args.range)} with GPU work is in {_listed(args)}: "
-            "`gpuscope analyze TRACE` lists those that are."
+            f"no range {', '.join(map(repr, args.range))} with GPU work is in {_listed(args)}: "
+            f"`gpuscope analyze TRACE` lists those that are{hint or '.'}"
         )
     return f"no GPU work is in {_listed(args)}: record it with -t cuda."
 

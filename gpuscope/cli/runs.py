@@ -5,9 +5,8 @@ For example:
   gpuscope runs                       the folder `runs`
   gpuscope runs results/november --json
 
-The names in the first column, `last` and `last~1` and so on, can be given to `gpuscope verify` and
-`gpuscope compare` in place of a path; they count in the folder `runs`, and what was only timed has
-none.
+The names in the first column, `last` and `last~1` and so on, can be given wherever a trace is
+named; they count in the folder `runs`, and what was only timed has none.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gpuscope.figures.timeline import Placed, Row, Timeline, plain
 from gpuscope.model.classes import CLASSES, COPY_CLASSES
-from gpuscope.model.tables import EVICTED, MEMORY_KINDS, STAGED, TO_HOST
+from gpuscope.model.tables import EVICTED, STAGED, TO_HOST
 from gpuscope.story import OperationStory, tell_operation
 from gpuscope.units import NS_PER_S, format_bytes, format_ns, format_rate
 
@@ -114,9 +114,8 @@ def _operation(timeline: Timeline, row: Row, placed: Placed, item: int) -> dict[
     if size:
         rate = size * NS_PER_S / (end - start) if end > start else None
         facts.append(("size", f"{format_bytes(size)} · {format_rate(rate)}"))
-    kinds = int(ops.src_kind[item]), int(ops.dst_kind[item])
-    if all(0 <= kind < len(MEMORY_KINDS) for kind in kinds):
-        facts.append(("memory", " → ".join(MEMORY_KINDS[kind] for kind in kinds)))
+    if story.memory is not None:
+        facts.append(("memory", story.memory))
     if op_class in COPY_CLASSES and size:
         facts += _against_link(placed, item)
     facts += _against_siblings(placed, item)

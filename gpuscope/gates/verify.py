@@ -8,7 +8,6 @@ other threads that the range misses, and a clock too coarse to decide all end in
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 import statistics
@@ -36,7 +35,7 @@ from gpuscope.model.gates import GateRow, Measurement, Verification
 from gpuscope.model.result import Analysis, Finding, InstanceResult, Scope
 from gpuscope.model.tables import Ranges
 from gpuscope.model.trace import Trace
-from gpuscope.scopes import Activities, matches, nesting
+from gpuscope.scopes import Activities, did_you_mean, matches, nesting
 from gpuscope.units import format_ratio
 
 Bool = npt.NDArray[np.bool_]
@@ -321,9 +320,7 @@ def _no_range(judged: _Judged, name: ScopeName) -> str:
             f"the range {name.pattern!r} launched no GPU work on its own thread; "
             "--attribute process counts other threads' too"
         )
-    known = sorted({trace.strings[row] for row in np.unique(trace.ranges.name).tolist()})
-    close = difflib.get_close_matches(name.pattern, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close and not name.by_path else ""
+    hint = "" if name.by_path else did_you_mean(trace, name.pattern)
     return f"there is no {kind} {name.pattern!r} in the trace{hint}"
 
 

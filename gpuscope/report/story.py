@@ -34,6 +34,7 @@ def story_text(explanation: Explanation, origin_ns: int) -> str:
 
 def _heading(story: OperationStory, origin_ns: int) -> str:
     size = f", {format_bytes(story.size_bytes)}" if story.size_bytes else ""
+    size += f", {story.memory}" if story.memory else ""
     place = f"in {printable(story.range, 40)}" if story.range is not None else "in no range"
     return (
         f"operation {story.operation}: {printable(story.name, 60)} ({story.op_class}{size}), "

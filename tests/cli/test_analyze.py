@@ -188,6 +188,13 @@ def test_other_threads_are_spoken_of_where_they_do_not_count_yet(
     assert "thread" not in told
 
 
+def test_a_range_that_is_called_nearly_so_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", STREAMS, "--range", "stremed"]) == 5
+    assert "count too; did you mean 'streamed'?\n" in capsys.readouterr().err
+    assert main(["analyze", STREAMS, "--range", "nope"]) == 5
+    assert "did you mean" not in capsys.readouterr().err
+
+
 def test_at_a_terminal_alone_it_says_what_to_type_next(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

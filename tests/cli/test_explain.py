@@ -18,7 +18,9 @@ def test_an_operation_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", DEFAULT, "--op", "3"]) == 0
 
     heading, launch, stream, engine, operation, reason = capsys.readouterr().out.splitlines()
-    assert heading.startswith("operation 3: H2D copy (h2d, 33.6 MB), null stream 7, device 0")
+    assert heading.startswith(
+        "operation 3: H2D copy (h2d, 33.6 MB, pinned → device), null stream 7, device 0"
+    )
     assert re.match(r"  launch +│.*−1\.24 ms … −1\.23 ms +cudaMemcpyAsync, thread 981$", launch)
     assert re.match(r"  stream +├─+┤ +−610 µs … −3\.90 µs +D2H copy", stream)
     assert re.match(r"  engine +…─+┤", engine)
@@ -88,7 +90,8 @@ def test_json_of_an_operation(capsys: pytest.CaptureFixture[str]) -> None:
         (["--op", "3", "--range", "default"], 2, "exclude each other"),
         (["--op", "72"], 5, "it has 72, numbered from 0"),
         (["--op", "99s"], 5, "nothing ran 99s after the first operation"),
-        (["--range", "nothing"], 5, "no range nothing with GPU work"),
+        (["--range", "nothing"], 5, "no range 'nothing' with GPU work"),
+        (["--range", "defualt"], 5, "lists those that are; did you mean 'default'?"),
     ],
 )
 def test_what_is_not_there(

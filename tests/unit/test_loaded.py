@@ -226,8 +226,10 @@ def test_the_notebook_runs_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -
 
 def test_causes_of_what_is_not_there_are_no_answer(streams: Trace) -> None:
     assert not len(streams.causes(range="streamed"))
-    with pytest.raises(CannotJudgeError, match="no range 'sequentail'"):
+    with pytest.raises(CannotJudgeError, match=r"'sequentail'.*; did you mean 'sequential'"):
         streams.causes(range="sequentail")
+    with pytest.raises(CannotJudgeError, match=r"'sequentail'.*; did you mean 'sequential'"):
+        streams.overlap(range="sequentail")
 
 
 def test_a_domain_or_category_that_is_not_there_is_named(streams: Trace) -> None:

@@ -155,3 +155,22 @@ def test_other_work_is_neither_the_ranges_own_nor_idle_time() -> None:
     assert story.span_ns == story.busy_ns + story.foreign_ns + story.idle_ns
     text = story_text(Explanation("", (), (story,), 0), 0)
     assert "busy 16.4 ms, only other work 17.3 ms, idle 3.48 ms" in text
+
+
+def test_streams_are_drawn_by_their_numbers() -> None:
+    program = Program()
+    program.copy("h2d", 10, MS)
+    program.copy("h2d", 9, MS)
+    case = case_of(program)
+    lanes = tell_range(case, case.levels[0][0]).lanes
+    assert [lane.stream for lane in lanes] == ["stream 9", "stream 10"]
+
+
+def test_a_copy_names_its_memory_and_a_kernel_has_none() -> None:
+    case = Case.of(api.open_trace(samples.path("pageable")), Options())
+    told = [tell_operation(case, number) for number in range(3)]
+    assert [(story.op_class, story.memory) for story in told] == [
+        ("h2d", "pageable → device"),
+        ("kernel", None),
+        ("d2h", "device → pageable"),
+    ]
