@@ -50,8 +50,9 @@ class _Graphed(NcclSteps):
 
     def __init__(self, *arguments: Any, order: str, communicator: Any, graphs: ExitStack) -> None:
         super().__init__(*arguments, order=order, communicator=communicator)
-        self.exchange()  # connects the ranks, which a capture cannot
         runtime = self.cp.cuda.runtime
+        runtime.deviceSynchronize()  # the rows that are exchanged are filled on the null stream
+        self.exchange()  # connects the ranks, which a capture cannot
         runtime.deviceSynchronize()
         runtime.streamBeginCapture(self.high.ptr)
         self.inner_done.record(self.high)  # no stream may wait for what was before the capture

@@ -327,11 +327,14 @@ class _Beside:
         self._kernel.launch(self.compute_stream, address, _COMPUTE_ELEMENTS, steps, term)
 
     def connect(self) -> None:
-        """Have every communicator work once without a gate: NCCL connects when it first has to."""
+        """Have every communicator work once without a gate: NCCL connects when it first has to.
+
+        By then the kernel's memory is filled as well, on the null stream, which no other waits for.
+        """
         for channels in self.communicators:
             self.messages.renew([0], self.stream)
             self.communicate(channels)
-            self.stream.synchronize()
+        self._cp.cuda.runtime.deviceSynchronize()
 
     def calibrate(self) -> None:
         """Make the compute kernel last as long as the operations with the most channels."""

@@ -14,7 +14,7 @@ needs_nvshmem = pytest.mark.skipif(
     importlib.util.find_spec("nvshmem") is None, reason="needs nvshmem4py"
 )
 
-SIZES = ("--rows", "352", "--columns", "262144", "--reps", "3")
+SIZES = ("--rows", "352", "--columns", "262144", "--reps", "5")
 SMALL = ("--rows", "341", "--columns", "4099", "--steps", "10", "--reps", "2")
 VOID = (0, 5)
 """The power cap may hold a GPU's clock down: the times are void then, not wrong."""
@@ -57,6 +57,14 @@ def test_without_the_schedule_nothing_hides(
     assert run.untraced["figures"]["omb_overlap_ratio"] < 0.2
 
 
+def test_a_graph_without_the_priorities_of_its_streams_hides_nothing(
+    monkeypatch: pytest.MonkeyPatch, run_ranks: Callable[..., Run]
+) -> None:
+    monkeypatch.setenv("CUDA_GRAPHS_USE_NODE_PRIORITY", "0")  # against what the program asks for
+    run = run_ranks("--nsys", "jacobi-nccl-overlap", "--graph", *SIZES, codes=(4,))
+    assert run.untraced["figures"]["omb_overlap_ratio"] < 0.2
+
+
 @needs_nvshmem
 def test_what_kernels_put_cannot_be_observed_but_hides_by_time(
     run_ranks: Callable[..., Run],
@@ -85,7 +93,18 @@ def test_one_changed_element_is_caught(
     assert "caught, as it must be (wrong data: 1 of " in run.done.stdout
 
 
-@pytest.mark.parametrize("name", ["jacobi-nccl", "jacobi-nccl-overlap"])
-def test_ranks_stop_where_one_gpu_stops(name: str, run_ranks: Callable[..., Run]) -> None:
-    run = run_ranks("--untraced", name, *SMALL, "--tolerance", "25", codes=VOID)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jacobi-nccl",),
+        ("jacobi-nccl-overlap",),
+        pytest.param(("jacobi-nvshmem",), marks=needs_nvshmem),
+        pytest.param(("jacobi-nvshmem", "--in-kernel"), marks=needs_nvshmem),
+    ],
+    ids=" ".join,
+)
+def test_ranks_stop_where_one_gpu_stops(
+    words: tuple[str, ...], run_ranks: Callable[..., Run]
+) -> None:
+    run = run_ranks("--untraced", *words, *SMALL, "--tolerance", "25", codes=VOID)
     assert run.untraced["figures"]["solve_steps"] > 1

@@ -21,7 +21,7 @@ NOT_FASTER = 1.05
     "words",
     [
         ("nccl",),
-        ("nccl", "--twin", "same-stream", "--channels", "4", "--sizes", "32M"),
+        ("nccl", "--twin", "same-stream"),
         ("nccl", "--communicators", "2", "--sizes", "16M"),
         ("nccl-group",),
         ("nccl-group", "--twin", "ungrouped"),
@@ -31,14 +31,13 @@ NOT_FASTER = 1.05
 def test_the_traces_show_what_they_must(
     words: tuple[str, ...], run_ranks: Callable[..., Run]
 ) -> None:
-    check(run_ranks("--nsys", *words, "--reps", "3"))
+    check(run_ranks("--nsys", *words, "--reps", "5"))
 
 
 def test_few_channels_cost_nccl_more_than_they_spare_the_kernel(
     run_ranks: Callable[..., Run],
 ) -> None:
-    words = ("nccl", "--with-compute", "--channels", "1,16", "--sizes", "32M", "--reps", "5")
-    run = run_ranks("--nsys", *words)
+    run = run_ranks("--nsys", "nccl", "--with-compute", "--reps", "5")
     check(run)
     times = {name: each["median_ns"] for name, each in run.untraced["passes"].items()}
     assert times["comm-1"] > 4 * times["comm-16"]
@@ -57,7 +56,16 @@ def check(run: Run) -> None:
     assert messages["size_bytes"].notna().all()
 
 
-@pytest.mark.parametrize("words", [("nccl", "--sizes", "8,1M"), ("nccl-group",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nccl", "--sizes", "8,1M"),
+        ("nccl", "--with-compute", "--sizes", "1M", "--channels", "4", "--kernel-steps", "99"),
+        ("nccl", "--communicators", "2", "--sizes", "1M"),
+        ("nccl-group",),
+    ],
+    ids=" ".join,
+)
 def test_one_changed_element_is_caught(
     words: tuple[str, ...], run_ranks: Callable[..., Run]
 ) -> None:

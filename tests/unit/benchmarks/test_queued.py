@@ -266,6 +266,7 @@ def test_a_graph_is_two_steps_and_is_launched_half_as_often(
         def __init__(self, seed: int) -> None:
             super().__init__(seed)
             runtime = self.cuda.runtime
+            runtime.deviceSynchronize = lambda: nccl.log.append(("wait", 0, 0))
             runtime.streamBeginCapture = lambda stream: log.append("begin")
             runtime.streamEndCapture = end_capture
             runtime.graphUpload = lambda graph, stream: log.append("upload")
@@ -281,8 +282,9 @@ def test_a_graph_is_two_steps_and_is_launched_half_as_often(
     graphs = ExitStack()
     make = partial(jacobi_nccl_overlap._Graphed, graphs=graphs)
     steps = nccl_steps(make, nccl.log, 2, 0)
-    groups = [word for word, _, _ in nccl.log].count("start")
-    assert groups == 3  # once to connect, and two steps
+    words = [word for word, _, _ in nccl.log]
+    assert words[0] == "wait"  # until the rows are filled
+    assert words.count("start") == 3  # once to connect, and two steps
     assert log[0] == "begin"
     assert log[-3:] == ["end", "destroy 7", "upload"]
     log.clear()
