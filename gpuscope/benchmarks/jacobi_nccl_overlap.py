@@ -3,15 +3,18 @@
 The grid is cut into slabs of rows, one a rank. What the neighbours need is computed and exchanged
 on a stream of high priority, the inner rows on one of low priority. ::
 
-    high    [reset][edges][send, receive ====][reset][edges][send, receive ====] …
-    low            [inner rows ==============]       [inner rows ==============] …
+    high    [reset][edges][send, receive ====]   [reset][edges][send, receive ====]   …
+    low     [inner rows =======================] [inner rows =======================] …
 
 A GPU full of inner rows has room for NCCL's kernel only as blocks end: the priority lets it in
 first. The two streams wait for each other once a step:
 
 * the edges, and the reset of the norm before them, for the inner rows of the step before: they read
   two of those rows, and what those add to the norm must be in it;
-* the inner rows for the reset, which stands behind the exchange of the step before on its stream.
+* the inner rows for the edges of the step before, which they read.
+
+The norm has two sums that take turns: one is copied out and reset while the other is added to. With
+one alone the inner rows would have to wait for the reset, too, and through it for the exchange.
 
 The host waits for nothing. With ``--graph`` two steps are captured once, and launched as a whole;
 the nodes must keep the priorities of their streams, or NCCL's kernel comes last.
@@ -55,7 +58,8 @@ class _Graphed(NcclSteps):
         self.exchange()  # connects the ranks, which a capture cannot
         runtime.deviceSynchronize()
         runtime.streamBeginCapture(self.high.ptr)
-        self.inner_done.record(self.high)  # no stream may wait for what was before the capture
+        for event in (self.inner_done, self.edges_done):  # nothing waits for what was before
+            event.record(self.high)
         for _ in range(2):
             self.step(0)
         self.high.wait_event(self.inner_done)

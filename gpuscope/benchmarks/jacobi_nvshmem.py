@@ -4,8 +4,8 @@ The grid is cut into slabs of rows, one a rank. What a neighbour needs is comput
 high priority and put straight into the neighbour's halo, with a signal behind it; the inner rows
 are computed on a stream of low priority. ::
 
-    high    [reset][edges][put ↑][put ↓][wait for both signals][reset][edges] …
-    low            [inner rows ==================]             [inner rows ======] …
+    high    [reset][edges][put ↑][put ↓][wait for both signals] [reset][edges][put ↑] …
+    low     [inner rows =======================================][inner rows ========= …
 
 Nobody is asked before a row is put: a neighbour's halo is written for the next step only after its
 signal of this step came, which it sends when it has read that halo.
@@ -182,6 +182,7 @@ class _InKernel(_Puts):
             place = np.uint32(region.row), np.uint32(region.column), np.uint32(region.end_column)
             arguments = now, other, columns, *place, self.tile.norm.address
             self._launch(self.edge_put, arguments, target, other, stream)
+        self.edges_done.record(stream)
         self.wait(stream)
 
     def carry(self, array: Any, stream: Any) -> None:

@@ -4,8 +4,8 @@ What carries rows to the neighbours works on a stream, as NCCL and NVSHMEM do. :
 
     serialized   [step ======][exchange][step ======][exchange] …          one stream
 
-    overlapped   [edges][exchange =====][edges][exchange =====] …          high priority
-                 [inner rows ==========][inner rows ==========] …          low priority
+    overlapped   [edges][exchange ===] [edges][exchange ===] [edges] …     high priority
+                 [inner rows =========][inner rows =========][inner …      low priority
 
     same-stream  [edges][exchange][inner rows][edges][exchange] …          one stream
 
@@ -22,6 +22,7 @@ from typing import Any
 
 from gpuscope.benchmarks._harness.decomposition import Region
 from gpuscope.benchmarks._harness.jacobi_ranks import HIGH_PRIORITY, Variant
+from gpuscope.benchmarks._harness.stencil import Norm
 
 SERIALIZED, OVERLAPPED, SAME_STREAM, CHAINED = (
     "serialized",
@@ -35,8 +36,9 @@ class Queued(Variant):
     """A rank's steps, issued in one of the orders above.
 
     ``high`` and ``low`` are its streams. The inner rows of a step read the edges of the step
-    before; the edges read the inner rows of the step before; and the norm is reset in between. So
-    each stream waits for the other once a step, and for no more.
+    before; the edges read the inner rows of the step before. So each stream waits for the other
+    once a step, and for no more. Two sums of the norm take turns: what a step adds up is copied out
+    and reset while the next one adds to the other.
     """
 
     waits = False
@@ -49,8 +51,13 @@ class Queued(Variant):
         self.streams = [self.high, self.low]
         self.order = order
         self.inner_done = event(disable_timing=True)
+        self.edges_done = event(disable_timing=True)
         self.exchanged = event(disable_timing=True)
         self.looked_at = event(disable_timing=True)
+        self.next_norm = Norm(self.cp)
+        """Reset already; ``tile.norm`` has what the last step added up."""
+        self.copied = self.tile.norm
+        """Which of the two was copied out last."""
         self.norm_lag = self.norm_every + 1
         self.looking = False
 
@@ -66,6 +73,7 @@ class Queued(Variant):
     def boundary(self, stream: Any) -> None:
         """Issue the step on the edges, and what carries them to the neighbours."""
         self.edges(stream)
+        self.edges_done.record(stream)
         self.carry(self.tile.other, stream)
 
     def after_exchange(self, stream: Any) -> None:
@@ -85,28 +93,31 @@ class Queued(Variant):
             self.carry(self.tile.other, self.high)
         else:
             low = self.high if self.order == SAME_STREAM else self.low
+            low.wait_event(self.edges_done)  # of the step before
             self.high.wait_event(self.inner_done)
             self._norm(index)
             self.boundary(self.high)
             self.after_exchange(self.high)
-            self.exchanged.record(self.high)
-            chained = self.order == CHAINED
-            low.wait_event(self.exchanged if chained else self.tile.norm.was_reset)
+            if self.order == CHAINED:
+                self.exchanged.record(self.high)
+                low.wait_event(self.exchanged)
             self.tile.step(self.block.inner, low)
             self.inner_done.record(low)
         self.tile.turn()
 
     def _norm(self, index: int) -> None:
-        """Issue the copy of the last step's norm, if it is looked at, and the reset."""
+        """Issue the copy of the last step's norm, if it is looked at, and its reset."""
         norm = self.tile.norm
         if self.is_due(index - 1):
             if self.looking and index > self.norm_every:
                 self.looked_at.synchronize()
-                mine = float(norm.host[0])
+                mine = float(self.copied.host[0])
                 self.totals[index - self.norm_lag] = sum(self.ranks.gather(mine))
             norm.copy_out(self.high)
+            self.copied = norm
             self.looked_at.record(self.high)
         norm.reset(self.high)
+        self.tile.norm, self.next_norm = self.next_norm, norm
 
     def finish(self) -> None:
         self.high.wait_event(self.inner_done)

@@ -28,7 +28,7 @@ from gpuscope.benchmarks._harness.queued import (
 from gpuscope.benchmarks._harness.stencil import prove_tile
 from gpuscope.benchmarks.jacobi_nvshmem import _Puts
 from gpuscope.errors import ProgramError, UsageError
-from tests.simulated_gpu import NULL, SimulatedGpu, SimulatedKernels, Stream, session
+from tests.simulated_gpu import HOST, NULL, SimulatedGpu, SimulatedKernels, Stream, session
 
 GRID = (11, 9)
 STEPS = 7
@@ -78,7 +78,13 @@ class Heap:
 
 
 def make(
-    size: int, order: str, seed: int, left_out: Any = (), *, periodic: bool = True
+    size: int,
+    order: str,
+    seed: int,
+    left_out: Any = (),
+    *,
+    periodic: bool = True,
+    norm_every: int = 2,
 ) -> list[_Puts]:
     """Return all ranks, on GPUs whose streams go on by one chance."""
     gpu = SimulatedGpu(seed, left_out)
@@ -97,7 +103,7 @@ def make(
         kernels: Any = SimulatedKernels(gpu)
         fake: Any = heap
         everyone.append(
-            _Puts(ranks, kernels, blocks[rank], 2, order=order, heap=fake, barrier=False)
+            _Puts(ranks, kernels, blocks[rank], norm_every, order=order, heap=fake, barrier=False)
         )
     return everyone
 
@@ -143,14 +149,19 @@ def test_each_stream_waits_for_the_other_once_a_step_and_needs_to() -> None:
 def test_inner_rows_beside_an_exchange_that_hangs(order: str, gets_on: bool) -> None:
     """Rank 1 issues nothing: rank 0 waits for it for ever."""
     alone, _ = make(2, order, 0)
-    before = alone.tile.other.copy()
-    target = alone.tile.other
-    alone.step(0)
+    targets = alone.tile.other, alone.tile.now
+    before = [target.copy() for target in targets]
+    for index in range(2):
+        alone.step(index)
     with pytest.raises(AssertionError, match="can never come"):
         alone.cp.cuda.runtime.deviceSynchronize()
-    edge, inner = alone.block.edges["up"].slices, alone.block.inner.slices
-    assert not np.array_equal(target[edge], before[edge])
-    assert np.array_equal(target[inner], before[inner]) is not gets_on
+
+    def changed(step: int, where: Any) -> bool:
+        return not np.array_equal(targets[step][where.slices], before[step][where.slices])
+
+    edge, inner = alone.block.edges["up"], alone.block.inner
+    assert (changed(0, edge), changed(1, edge)) == (True, False)
+    assert (changed(0, inner), changed(1, inner)) == (gets_on, gets_on)
 
 
 # The norms on the way.
@@ -194,6 +205,29 @@ def test_the_host_looks_at_a_norm_when_more_steps_are_issued_behind_it() -> None
     steps.log.clear()
     steps.run(8)
     assert not any("look" in line for line in steps.log)
+
+
+def norms_are_right(norm_every: int, seed: int, left_out: Any = ()) -> bool:
+    """Solve on one rank, its own neighbour, and say whether the host saw the norms of NumPy."""
+    (alone,) = make(1, OVERLAPPED, seed, left_out, norm_every=norm_every)
+    ranks: Any = alone.ranks
+    ranks.gather = lambda mine: [mine]
+    alone.solve(0.6)
+    alone.cp.cuda.runtime.deviceSynchronize()
+    try:
+        prove_tile(alone.tile, alone.totals)
+    except ProgramError:
+        return False
+    return len(alone.totals) > 1
+
+
+@pytest.mark.parametrize("norm_every", [1, 2, 3])
+def test_the_norms_that_the_host_sees_are_those_of_their_steps(norm_every: int) -> None:
+    for seed in SEEDS:
+        assert norms_are_right(norm_every, seed)
+    (alone,) = make(1, OVERLAPPED, 0)
+    host = [(HOST, alone.cp.events.index(alone.looked_at))]
+    assert not all(norms_are_right(norm_every, seed, host) for seed in SEEDS)
 
 
 # NCCL.
