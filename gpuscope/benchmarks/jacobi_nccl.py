@@ -21,7 +21,7 @@ from gpuscope.benchmarks._harness.stencil import StencilKernels
 
 def _run(arguments: argparse.Namespace) -> Result:
     """Run the benchmark."""
-    with open_ranks(BENCHMARK.name, oversubscribe=arguments.oversubscribe) as ranks:
+    with open_ranks(BENCHMARK.name, least=1, oversubscribe=arguments.oversubscribe) as ranks:
         kernels, communicator = StencilKernels(ranks.session.cp), ranks.nccl()
         return measure(
             ranks,

@@ -105,7 +105,7 @@ def _run(arguments: argparse.Namespace) -> Result:
     if arguments.graph:
         refuse_what_no_graph_does(arguments.steps, arguments.tolerance)
     with (
-        open_ranks(BENCHMARK.name, oversubscribe=arguments.oversubscribe) as ranks,
+        open_ranks(BENCHMARK.name, least=1, oversubscribe=arguments.oversubscribe) as ranks,
         ExitStack() as graphs,
     ):
         kernels, communicator = StencilKernels(ranks.session.cp), ranks.nccl()

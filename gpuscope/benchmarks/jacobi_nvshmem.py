@@ -217,7 +217,7 @@ def _run(arguments: argparse.Namespace) -> Result:
     """Run the benchmark."""
     twin = None if arguments.twin is None else BENCHMARK.twin(arguments.twin).name
     barrier = twin == _BARRIER.name
-    with open_ranks(BENCHMARK.name, oversubscribe=arguments.oversubscribe) as ranks:
+    with open_ranks(BENCHMARK.name, least=1, oversubscribe=arguments.oversubscribe) as ranks:
         cp = ranks.session.cp
         kernels = StencilKernels(cp)
         free_bytes = min(ranks.gather(int(cp.cuda.runtime.memGetInfo()[0])))
@@ -240,7 +240,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 make=lambda *block: variant(ranks, kernels, *block, **options),
                 cut_columns=False,
                 overlapping=not barrier,
-                pairs=(("kernel", "p2p"),),
+                pairs=(("kernel", "p2p" if ranks.size > 1 else "d2d"),),
                 observable=not arguments.in_kernel,
             )
 
