@@ -56,6 +56,12 @@ class Run:
         found: dict[str, Any] = json.loads((self.folder / "rank0" / "untraced.json").read_text())
         return found
 
+    @property
+    def met(self) -> bool:
+        """Whether the trace was judged, and shows all that it must."""
+        expected = json.loads((self.folder / "run.json").read_text())["expected"]
+        return bool(expected) and all(row["met"] for row in expected)
+
 
 @pytest.fixture
 def run_ranks(tmp_path: Path) -> Callable[..., Run]:

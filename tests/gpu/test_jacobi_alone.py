@@ -15,7 +15,7 @@ needs_nvshmem = pytest.mark.skipif(
 )
 
 ALONE = ("--ranks", "1")
-SIZES = ("--rows", "176", "--columns", "262144", "--reps", "3")
+SIZES = ("--rows", "64", "--columns", "262144", "--reps", "3")
 SMALL = ("--rows", "341", "--columns", "4099", "--steps", "10", "--reps", "2")
 VOID = (0, 5)
 """The power cap may hold the GPU's clock down: the times are void then, not wrong."""
@@ -39,7 +39,7 @@ def test_the_trace_shows_what_the_schedule_does(
     words: tuple[str, ...], run_ranks: Callable[..., Run]
 ) -> None:
     run = run_ranks("--nsys", *ALONE, *words, *SIZES, codes=VOID)
-    assert " met " in run.done.stdout
+    assert run.met
 
 
 @pytest.mark.parametrize(
