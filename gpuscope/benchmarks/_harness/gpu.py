@@ -101,6 +101,13 @@ def pinned_array(cp: Any, elements: int) -> Any:
     return np.frombuffer(memory, np.float32, elements)
 
 
+def count_gpus(machine: Mapping[str, Any]) -> int:
+    """Return how many GPUs were at work: ranks may share one, and lie on several hosts."""
+    gpus = machine.get("gpus", [None])
+    hosts = machine.get("hosts", [None] * len(gpus))
+    return len(set(zip(hosts, gpus, strict=True)))
+
+
 def event_for(cp: Any, stream: Any, *, timing: bool = False) -> Any:
     """Return an event that can be recorded on `stream`: both belong to the same GPU."""
     on_current = stream.device_id < 0  # the null stream
@@ -362,7 +369,7 @@ class Session:
             machine["gpus"] = [gpu.pci_bus_id for gpu in (self._gpu, *self._beside)]
             machine["links"] = describe_links(machine["gpus"])
         name = f"{self._benchmark}, twin {twin}" if twin else self._benchmark
-        gpus = self.team.size + len(self._beside)
+        gpus = count_gpus(machine)
         count = f"{gpus} × " if gpus > 1 else ""
         table = [
             f"{name}, on {count}{machine['gpu']}: {title}",

@@ -237,6 +237,12 @@ def test_a_second_gpu_is_watched_and_its_faults_are_its_own(
     assert found.table.splitlines()[0] == "streams, on 2 × a GPU: x"
 
 
+def test_gpus_that_ranks_share_count_once() -> None:
+    assert gpu.count_gpus({}) == 1
+    assert gpu.count_gpus({"gpus": ["1", "2"]}) == 2
+    assert gpu.count_gpus({"hosts": ["a", "a", "b"], "gpus": ["1", "1", "1"]}) == 2
+
+
 def test_an_event_is_made_on_the_gpu_of_its_stream(cupy: Any) -> None:
     current: list[int | None] = []
 
