@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.cases import KERNEL_CODES, USES, Case, Region
+from gpuscope.cases import USES, Case, Region
+from gpuscope.model.classes import KERNEL_CODES
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import counted, format_ns

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.batches import own_starts
 from gpuscope.cases import USES, Case, Region
 from gpuscope.contention import Kinds
 from gpuscope.intervals import number_alike, sum_by
@@ -52,7 +53,8 @@ def _comparable(kinds: Kinds) -> Bool:
 
 def _rule(case: Case, compared: Callable[[], Kinds], region: Region) -> Finding | None:
     ops, rows = case.ops, region.rows
-    took = ops.end_ns[rows] - ops.start_ns[rows]
+    start, end = ops.start_ns[rows], ops.end_ns[rows]
+    took = end - own_starts(ops.op_class[rows], ops.stream[rows], start, end)
     # What ran together would take this long one after the other, less what it does take.
     gained = int(took.sum()) - region.busy_ns
     least = MIN_SPAN_SHARE * region.span_ns

@@ -12,7 +12,8 @@ import re
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.cases import KERNEL_CODES, USES, Case, Region
+from gpuscope.cases import USES, Case, Region
+from gpuscope.model.classes import KERNEL_CODES
 from gpuscope.model.result import Abstention, Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns

@@ -8,9 +8,9 @@ GPU's memory is full.
 from __future__ import annotations
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.cases import KERNEL_CODES, USES, Case, Region
+from gpuscope.cases import USES, Case, Region
 from gpuscope.intervals import Cover, length, union
-from gpuscope.model.classes import CODE
+from gpuscope.model.classes import CODE, KERNEL_CODES
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import EVICTED, TO_HOST, in_classes
 from gpuscope.model.trace import Trace

@@ -12,12 +12,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import Axis, added, number_alike, run_starts, spread, stable_order, sum_by
-from gpuscope.model.classes import ENGINE_CODES
+from gpuscope.intervals import (
+    Axis,
+    added,
+    number_alike,
+    order_by,
+    run_starts,
+    running_max,
+    spread,
+    stable_order,
+    sum_by,
+)
+from gpuscope.model.classes import ENGINE_CODES, KERNEL_CODES
 from gpuscope.model.tables import in_classes
 from gpuscope.scopes import Activities, Groups
 
 Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+UInt8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
 
 _CHUNK_ROWS = 250_000
@@ -171,3 +183,19 @@ class KeySums:
             count, size, work, busy = values
             found[slot // self._keys].append((slot % self._keys, count, size, work, busy))
         return found
+
+
+def own_starts(op_class: UInt8, stream: Int32, start: Int64, end: Int64) -> Int64:
+    """Return from when on each operation does work of its own; arrays are alike in shape.
+
+    A kernel that starts before the kernel before it in its stream has ended (programmatic dependent
+    launch) is one link of a chain with it: until then it waits.
+    """
+    own = start.copy()
+    kernels = np.flatnonzero(in_classes(op_class, KERNEL_CODES) & (stream >= 0))
+    kernels = kernels[order_by(stream[kernels], start[kernels])]
+    reach = running_max(stream[kernels], end[kernels])[1]
+    linked = 1 + np.flatnonzero(stream[kernels[1:]] == stream[kernels[:-1]])
+    waits = kernels[linked]
+    own[waits] = np.minimum(np.maximum(start[waits], reach[linked - 1]), end[waits])
+    return own

@@ -85,7 +85,6 @@ FRAME_PREFIX = "gs:"
 phases of their own, and looked at only where they are asked for."""
 
 _IS_ENGINE = np.isin(np.arange(len(CLASSES)), list(ENGINE_CODES))
-KERNEL_CODES = tuple(CODE[name] for name in ("kernel", "comm", "fused", "gate"))
 COPY_CODES = tuple(CODE[name] for name in ("h2d", "d2h", "p2p"))
 HIDEABLE = ("kernel", "comm", "h2d", "d2h", "p2p")
 """The classes that programs mean to run beside each other."""

@@ -5,7 +5,8 @@ something did for at least half of its time; the rest is neither. Alike are kern
 launch configuration, and copies of one class, direction and size class (powers of two). What the
 overlapped ones would have taken alone is the mean of those alike that ran alone anywhere in the
 trace, by count for kernels and by bytes for copies. Communication kernels are left out, for their
-durations include waiting for peers.
+durations include waiting for peers, and so is a kernel that began before the one before it in its
+stream had ended, until when it waits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.batches import Batch, cut_where_idle
+from gpuscope.batches import Batch, cut_where_idle, own_starts
 from gpuscope.intervals import (
     BLOCK_ROWS,
     Cover,
@@ -82,11 +83,16 @@ class Kinds:
     def _compare(self, activities: Activities, rows: Int64) -> None:
         """Add what ran on a device from one idle moment to another."""
         start, end = activities.start_ns[rows], activities.end_ns[rows]
-        operation, duration = activities.operation[rows], end - start
-        shared = _shared_time(start, end)
-        self.overlapped[operation] = shared >= OVERLAPPED_SHARE * duration
+        own = own_starts(activities.op_class[rows], activities.stream[rows], start, end)
+        whole = own == start
+        if not whole.all():
+            order = np.argsort(own, kind="stable")
+            rows, own, end, whole = rows[order], own[order], end[order], whole[order]
+        operation, duration = activities.operation[rows], end - own
+        shared = _shared_time(own, end)
+        self.overlapped[operation] = whole & (shared >= OVERLAPPED_SHARE * duration)
         kind = self.of_operation[operation]
-        alone = np.flatnonzero((shared == 0) & (kind >= 0))
+        alone = np.flatnonzero((shared == 0) & (kind >= 0) & whole)
         kind, duration = kind[alone], duration[alone]
         self.alone_count += np.bincount(kind, minlength=self.count)
         self.alone_ns += sum_by(duration, kind, self.count)

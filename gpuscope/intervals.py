@@ -207,6 +207,42 @@ def run_starts(key: npt.NDArray[Any]) -> Int64:
     return np.flatnonzero(begins)
 
 
+def running_max(group: npt.NDArray[Any], value: Int64) -> tuple[Int64, Int64]:
+    """Return the position and value of the largest `value` so far in each run of `group`.
+
+    Rows of one group lie together; a value of -1 is no value.
+    """
+    position, reach = np.empty(len(value), np.int64), np.empty(len(value), np.int64)
+    if not len(value):
+        return position, reach
+    high, low = int(value.max()), int(value.min())
+    if low < 0:
+        low = int(value.min(initial=high, where=value >= 0))
+    # Each run is lifted above the one before, so that one running maximum serves for all.
+    step = max(high - low, 0) + 2
+    top = last = lift = 0
+    for begin in range(0, len(value), BLOCK_ROWS):
+        part = slice(begin, begin + BLOCK_ROWS)
+        own, found, at = value[part], reach[part], position[part]
+        opens = np.zeros(len(own), np.int64)
+        opens[0] = begin > 0 and group[begin] != group[begin - 1]
+        opens[1:] = group[part][1:] != group[part][:-1]
+        shift = lift + np.cumsum(opens) * step
+        lifted = np.where(own < 0, 0, own - (low - 1)) + shift
+        np.maximum.accumulate(lifted, out=found)
+        np.maximum(found, top, out=found)
+        at[:] = np.where(lifted == found, np.arange(begin, begin + len(own)), 0)
+        at[0] = max(int(at[0]), last)
+        np.maximum.accumulate(at, out=at)
+        top, last, lift = int(found[-1]), int(at[-1]), int(shift[-1])
+        found -= shift
+        nothing = found <= 0
+        at[nothing] = -1
+        found += low - 1
+        found[nothing] = -1
+    return position, reach
+
+
 def spread(values: npt.NDArray[Any], sizes: Int64) -> npt.NDArray[Any]:
     """Repeat each value as often as its size says; a single value takes no memory.
 

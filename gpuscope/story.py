@@ -30,6 +30,8 @@ WAITED_FOR = ("stream", "event", "null-stream", "engine")
 """What the GPU waits for, in the order of :class:`gpuscope.waits.Waits`."""
 TOLD = {
     "stream": "it started {since} after the operation before it in its stream had ended",
+    "chained": "it started before the kernel before it in its stream had ended, which let it do so "
+    "(programmatic dependent launch)",
     "event": "it started {since} after what its stream was told to wait for by an event had ended",
     "null-stream": "it started {since} after what the rule of the null stream made it wait for had "
     "ended",
@@ -183,6 +185,8 @@ def reasons_of(case: Case, operations: Int64) -> Reasons:
         mine = code == names.index(kind)
         since = np.where(mine & (ended >= 0), start - ended, since)
         before = np.where(mine, other, before)
+    chained = (code == names.index("stream")) & (waits.stream_ns(operations) > start)
+    code, since = np.where(chained, names.index("chained"), code), np.where(chained, -1, since)
     call = ops.launch[operations].astype(np.int64) if len(api) else before.copy()
     mine = np.flatnonzero((code == names.index("host")) & (call >= 0))
     since[mine] = start[mine] - api.start_ns[call[mine]]

@@ -8,6 +8,10 @@ when each of these came true, and hence which one was last: the *reason*. ::
     predecessor  ├──────────┤               so the reason is `stream`; the cost is
     event             ├──┤  ·               what it held the operation up beyond
     operation               ├──────┤        the launch and the event
+
+A kernel that starts before the kernel before it in its stream has ended, as programmatic dependent
+launch lets it, is one link of a chain with it: the reason is `stream` too, and nothing tells what
+it cost.
 """
 
 from __future__ import annotations
@@ -24,11 +28,12 @@ from gpuscope.intervals import (
     EXACT_FLOAT,
     order_by,
     run_starts,
+    running_max,
     stable_order,
     union,
 )
-from gpuscope.model.classes import CLASSES, CODE
-from gpuscope.model.tables import Operations
+from gpuscope.model.classes import CLASSES, CODE, KERNEL_CODES
+from gpuscope.model.tables import Operations, in_classes
 from gpuscope.model.trace import BLOCKING, NULL_STREAM, Trace
 
 Int64 = npt.NDArray[np.int64]
@@ -141,13 +146,17 @@ class Waits:
             # Edges of a graph are not in the trace: streams and events say nothing about a node.
             by_gpu &= ~in_graph | (last == _ENGINE)
             by_host = ~by_gpu & known & (start <= returned + START_LATENCY_NS)
+            others = ~by_gpu & ~by_host & known & ~in_graph
+            by_chain = others & (stream_ns > start) & in_classes(block.op_class, KERNEL_CODES)
+            by_chain[by_chain] = in_classes(ops.op_class[stream_op[part][by_chain]], KERNEL_CODES)
             sm_ready = np.maximum(ready, returned)
-            by_sm = ~by_gpu & ~by_host & known & ~in_graph & room.none(part, sm_ready, start)
+            by_sm = others & ~by_chain & room.none(part, sm_ready, start)
 
             reason, cost = all_reasons[part], all_costs[part]
             reason[:] = REASON["unknown"]
             np.copyto(reason, _REASON_OF_TIME[last], where=by_gpu)
             reason[by_host] = REASON["host"]
+            reason[by_chain] = REASON["stream"]
             reason[by_sm] = REASON["sm"]
             cost[:] = -1
             np.copyto(cost, ready - second, where=by_gpu & (second >= 0))
@@ -200,7 +209,7 @@ class _Before:
         key = np.maximum(key, -1) + 1
         order = stable_order(key)
         grouped = key.take(order)
-        position, reach = _running_max(grouped, end.take(order))
+        position, reach = running_max(grouped, end.take(order))
         latest = order.take(position) + self._rows
         first = run_starts(grouped)
         earlier, time = np.empty_like(latest), np.empty_like(reach)
@@ -241,42 +250,6 @@ class _Engines:
         return self._before.follow(key, block.end_ns)
 
 
-def _running_max(group: npt.NDArray[Any], value: Int64) -> tuple[Int64, Int64]:
-    """Return the position and value of the largest `value` so far in each run of `group`.
-
-    Rows of one group lie together; a value of -1 is no value.
-    """
-    position, reach = np.empty(len(value), np.int64), np.empty(len(value), np.int64)
-    if not len(value):
-        return position, reach
-    high, low = int(value.max()), int(value.min())
-    if low < 0:
-        low = int(value.min(initial=high, where=value >= 0))
-    # Each run is lifted above the one before, so that one running maximum serves for all.
-    step = max(high - low, 0) + 2
-    top = last = lift = 0
-    for begin in range(0, len(value), BLOCK_ROWS):
-        part = slice(begin, begin + BLOCK_ROWS)
-        own, found, at = value[part], reach[part], position[part]
-        opens = np.zeros(len(own), np.int64)
-        opens[0] = begin > 0 and group[begin] != group[begin - 1]
-        opens[1:] = group[part][1:] != group[part][:-1]
-        shift = lift + np.cumsum(opens) * step
-        lifted = np.where(own < 0, 0, own - (low - 1)) + shift
-        np.maximum.accumulate(lifted, out=found)
-        np.maximum(found, top, out=found)
-        at[:] = np.where(lifted == found, np.arange(begin, begin + len(own)), 0)
-        at[0] = max(int(at[0]), last)
-        np.maximum.accumulate(at, out=at)
-        top, last, lift = int(found[-1]), int(at[-1]), int(shift[-1])
-        found -= shift
-        nothing = found <= 0
-        at[nothing] = -1
-        found += low - 1
-        found[nothing] = -1
-    return position, reach
-
-
 def _nothing(ops: Operations) -> tuple[Int32, Int64]:
     """Return -1 for the row and the time of every operation, in no memory: not to be written to."""
     return np.broadcast_to(np.int32(-1), len(ops)), np.broadcast_to(np.int64(-1), len(ops))
@@ -306,7 +279,7 @@ def _null_times(trace: Trace, ops: Operations, call_start: Int64) -> tuple[Int32
     null = is_null[ops.stream[rows]]
     context = context_of[ops.stream[rows]]
     for mine, others in ((null, ~null), (~null, null)):
-        position, reach = _running_max(context, np.where(others, ops.end_ns[rows], -1))
+        position, reach = running_max(context, np.where(others, ops.end_ns[rows], -1))
         told = mine & (reach >= 0)
         found[rows[told]] = rows[position[told]]
         time[rows[told]] = reach[told]
@@ -333,7 +306,7 @@ class _Events:
         self.time_ns = np.full(len(ops), -1, np.int64)
         launched = launched[order_by(ops.stream[launched], call_start[launched])]
         stream = ops.stream[launched]
-        position, reach = _running_max(stream, ops.end_ns[launched])
+        position, reach = running_max(stream, ops.end_ns[launched])
         places = line.place(stream, call_start[launched])
         at = np.searchsorted(places, line.place(links.source, links.record_ns)) - 1
         behind = (at >= 0) & (stream[np.maximum(at, 0)] == links.source)
@@ -343,7 +316,7 @@ class _Events:
         # Every later operation of the waiting stream waits for it.
         order = order_by(links.stream, wait_at)
         waiting, asked = links.stream[order], wait_at[order]
-        last, time = _running_max(waiting, reached_ns[order])
+        last, time = running_max(waiting, reached_ns[order])
         at = np.searchsorted(line.place(waiting, asked), places) - 1
         told = (at >= 0) & (waiting[np.maximum(at, 0)] == stream)
         self.time_ns[launched[told]] = time[at[told]]

@@ -93,7 +93,8 @@ def _document(session: Session, budget: float) -> str:
         "meta": meta,
         "view": view,
         "told": told(timeline, view),
-        "sentences": list(TOLD.items()),
+        # What a chained kernel waited for is the one before it in its stream.
+        "sentences": [["stream" if why == "chained" else why, told] for why, told in TOLD.items()],
         "cost": TOLD_COST,
         "sums": sums(timeline, view),
     }

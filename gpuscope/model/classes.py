@@ -41,6 +41,9 @@ ENGINE_CODES = tuple(range(CODE["h2h"]))
 HOST_CODES = (CODE["h2h"], CODE["mpi"])
 """Host-side classes: listed and paired, but no part of any device figure."""
 
+KERNEL_CODES = tuple(CODE[name] for name in ("kernel", "comm", "fused", "gate"))
+"""Classes of kernels."""
+
 COPY_CLASSES = ("h2d", "d2h", "d2d", "p2p", "h2h")
 """The classes of copies."""
 

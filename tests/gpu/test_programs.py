@@ -58,7 +58,7 @@ def test_a_mistake_is_found_and_its_repair_is_clean(program: str, tmp_path: Path
     assert left == REPAIRED_TOO_LITTLE.get(program, [])
 
 
-@pytest.mark.parametrize("program", ["healthy", "strided_copy"])
+@pytest.mark.parametrize("program", ["healthy", "strided_copy", "dependent_launch"])
 def test_programs_that_do_well_have_nothing_to_repair(program: str, tmp_path: Path) -> None:
     assert [entry for entry in findings(program, tmp_path) if entry[1] == "warning"] == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,3 +165,25 @@ def test_order_by_sorts_by_all_columns_and_is_stable(
     columns = np.array(rows, np.int64).reshape(-1, 3).T
     order = intervals.order_by(columns[0] + shift, columns[1], columns[2])
     assert order.tolist() == sorted(range(len(rows)), key=lambda row: rows[row])
+
+
+_GROUPED = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 9)), max_size=30)
+
+
+@pytest.mark.parametrize("block_rows", [1, 2, 3, 7])
+def test_the_latest_end_so_far_goes_on_from_block_to_block(
+    block_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intervals, "BLOCK_ROWS", block_rows)
+
+    @given(_GROUPED)
+    def check(rows: list[tuple[int, int]]) -> None:
+        rows = sorted(rows, key=lambda row: row[0])
+        group, value = (np.array([row[i] for row in rows], np.int64) for i in (0, 1))
+        position, reach = intervals.running_max(group, value)
+        for at, (mine, _) in enumerate(rows):
+            before = [(end, k) for k, (g, end) in enumerate(rows[: at + 1]) if g == mine]
+            known = [each for each in before if each[0] >= 0]
+            assert (reach[at], position[at]) == (max(known) if known else (-1, -1))
+
+    check()

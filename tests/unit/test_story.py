@@ -18,6 +18,7 @@ from gpuscope.story import (
     tell_operation,
     tell_range,
 )
+from tests.make_trace import make_trace
 from tests.unit.analyzers.test_causes_program import CALL_NS, GAP_NS, MS, Program
 
 
@@ -42,6 +43,16 @@ def test_an_operation_behind_its_predecessor() -> None:
     assert story.cost_ns == begin + MS - 2_000
     assert story.told.startswith("it started 2.00 µs after the operation before it in its stream")
     assert story.host == ()
+
+
+def test_a_kernel_chained_to_its_predecessor() -> None:
+    kernels = [(0, MS, "s1"), (MS // 2, 2 * MS, "s1", {"launch": 10})]
+
+    story = tell_operation(Case.of(make_trace(kernels=kernels), Options()), 1)
+
+    assert (story.reason, story.cost_ns) == ("stream", None)
+    assert story.told.startswith("it started before the kernel before it in its stream had ended")
+    assert story.waited_for == (Step("stream", "kernel, stream 1", 0, MS, 0),)
 
 
 def test_an_operation_that_the_host_launched_late() -> None:

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpuscope import contention, samples, waits
 from gpuscope.model.classes import CODE
@@ -205,10 +203,23 @@ def test_a_small_multiprocessor_is_full_sooner() -> None:
     assert reasons(dataclasses.replace(trace, devices=small))[1] == "sm"
 
 
-def test_overlapping_kernels_of_one_stream_did_not_wait_for_each_other() -> None:
-    trace = make_trace(kernels=[(0, 100_000, "s1"), (50_000, 200_000, "s1", {"launch": 10})])
+def test_a_kernel_that_starts_before_the_one_before_it_has_ended_is_chained_to_it() -> None:
+    """As programmatic dependent launch lets it: no copy does so, nor another stream's kernel."""
+    early = {"launch": 10}
+    trace = make_trace(kernels=[(0, 100_000, "s1"), (50_000, 200_000, "s1", early)])
+    copied = make_trace(kernels=[(0, 100_000, "s1")], h2d=[(50_000, 90_000, "s1", early)])
+    behind = make_trace(h2d=[(0, 100_000, "s1")], kernels=[(50_000, 90_000, "s1", early)])
+    beside = make_trace(kernels=[(0, 100_000, "s1"), (50_000, 200_000, "s2", early)])
 
-    assert reasons(trace) == ["host", "unknown"]
+    assert reasons(trace) == ["host", "stream"]
+    assert Waits.of(trace).cost_ns.tolist()[1] == -1
+    assert reasons(copied) == reasons(behind) == reasons(beside) == ["host", "unknown"]
+
+
+def test_a_late_launch_holds_up_a_chained_kernel_too() -> None:
+    trace = make_trace(kernels=[(0, 100_000, "s1"), (50_000, 200_000, "s1", {"launch": 45_000})])
+
+    assert reasons(trace) == ["host", "host"]
 
 
 @pytest.mark.parametrize("rows", [2, 3, 4, 5, 6])
@@ -339,28 +350,6 @@ def test_reasons_of_the_shipped_traces() -> None:
 
 def test_the_name_of_a_call() -> None:
     assert call_name("cudaMemcpyAsync_ptsz_v7000") == "cudaMemcpyAsync"
-
-
-ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 9)), max_size=30)
-
-
-@pytest.mark.parametrize("block_rows", [1, 2, 3, 7])
-def test_the_latest_end_so_far_goes_on_from_block_to_block(
-    block_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(waits, "BLOCK_ROWS", block_rows)
-
-    @given(ROWS)
-    def check(rows: list[tuple[int, int]]) -> None:
-        rows = sorted(rows, key=lambda row: row[0])
-        group, value = (np.array([row[i] for row in rows], np.int64) for i in (0, 1))
-        position, reach = waits._running_max(group, value)
-        for at, (mine, _) in enumerate(rows):
-            before = [(end, k) for k, (g, end) in enumerate(rows[: at + 1]) if g == mine]
-            known = [each for each in before if each[0] >= 0]
-            assert (reach[at], position[at]) == (max(known) if known else (-1, -1))
-
-    check()
 
 
 def test_kinds_of_operations_are_the_same_however_the_rows_are_cut(

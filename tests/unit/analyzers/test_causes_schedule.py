@@ -385,6 +385,19 @@ def test_kernels_of_unlike_length_alone_tell_nothing() -> None:
     assert finding.evidence["count"] == 4  # the copies are still compared
 
 
+def test_kernels_chained_in_one_stream_are_no_overlap() -> None:
+    """Each is launched early, and waits for 600 µs for the one before: that is no slowdown."""
+    alone = [(i * 2 * MS, i * 2 * MS + MS, "s1") for i in range(4)]
+    chain = [(10 * MS + i * MS - 600_000, 11 * MS + i * MS, "s1") for i in range(1, 9)]
+    ranges = [("alone", -1, 9 * MS), ("chained", 9 * MS, 40 * MS)]
+    in_one = make_trace(kernels=[*alone, (10 * MS, 11 * MS, "s1"), *chain], ranges=ranges)
+    others = [(a, b, f"s{2 + i % 2}") for i, (a, b, _) in enumerate(chain)]
+    in_two = make_trace(kernels=[*alone, (10 * MS, 11 * MS, "s1"), *others], ranges=ranges)
+
+    assert of(in_one) == []
+    assert [finding.id for finding in of(in_two)] == ["overlap-with-slowdown"]
+
+
 @pytest.mark.parametrize(
     "trace",
     [together(1_100_000), together(1_300_000, "comm"), together(2 * MS, alone=2)],

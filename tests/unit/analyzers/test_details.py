@@ -246,6 +246,8 @@ class Op:
     launch: int
     device: int
     size: int
+    own: int = 0
+    """From when on it does work of its own: a kernel that starts early waits for the one before."""
 
     @property
     def lane(self) -> tuple[str, str | None]:
@@ -258,7 +260,7 @@ class Op:
 
     def beside(self, everything: list[Op]) -> int:
         others = [o for o in everything if o is not self and o.device == self.device]
-        return sum(any(o.start <= t < o.end for o in others) for t in range(self.start, self.end))
+        return sum(any(o.own <= t < o.end for o in others) for t in range(self.own, self.end))
 
 
 def busy(ops: list[Op]) -> int:
@@ -291,9 +293,11 @@ def naive(groups: list[list[Op]], everything: list[Op]) -> dict[str, Any]:
                     of_size = [o for o in mine if o.size.bit_length() == size]
                     add("sizes", (lane, size), of_size)
         for o in lasting:
-            if o.op_class in ("memset", "comm") or 2 * o.beside(everything) < o.end - o.start:
+            if o.op_class in ("memset", "comm") or o.own > o.start:
                 continue
-            like = [p for p in everything if p.kind == o.kind and p.end > p.start]
+            if 2 * o.beside(everything) < o.end - o.start:
+                continue
+            like = [p for p in everything if p.kind == o.kind and p.end > p.start == p.own]
             like = [p for p in like if not p.beside(everything)]
             count, ns, size = found["stretch"].get((o.kind, len(like)), (0, 0, 0))
             found["stretch"][o.kind, len(like)] = (count + 1, ns + o.end - o.start, size + o.size)
@@ -367,6 +371,19 @@ def test_figures_equal_the_naive_ones(rows: list[Any], range_rows: list[Any]) ->
             extra |= {"src": 0, "dst": 1}
         key = "kernels" if o.op_class == "kernel" else o.op_class
         by_class.setdefault(key, []).append((o.start, o.end, o.stream, extra))
+    reach: dict[Any, int] = {}
+    recorded = [
+        o
+        for key in by_class
+        for o in ops
+        if {"kernel": "kernels"}.get(o.op_class, o.op_class) == key
+    ]
+    for o in sorted(recorded, key=lambda o: (o.start, o.end)):
+        o.own = o.start
+        if o.op_class in ("kernel", "comm"):
+            before = reach.get((o.device, o.stream), 0)
+            o.own = min(max(o.start, before), o.end)
+            reach[o.device, o.stream] = max(before, o.end)
     listed = [(name, start, start + length) for name, start, length in range_rows]
     result = measured(make_trace(devices=2, ranges=listed, **by_class))
     for device in result.devices:
