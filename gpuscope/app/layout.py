@@ -15,7 +15,7 @@ from gpuscope.model.result import Finding, PairFigures, Part, RangeResult, Scope
 from gpuscope.model.trace import RECORDERS, shown_title
 from gpuscope.report.ranks import WORST_FIRST
 from gpuscope.report.rows import abstentions, saving_parts, saving_text
-from gpuscope.units import NS_PER_MS, NS_PER_US, format_ns, format_ratio
+from gpuscope.units import NS_PER_MS, NS_PER_US, counted, format_ns, format_ratio
 
 VERDICT_MARKS = {
     "overlapped": "✓",
@@ -638,7 +638,7 @@ def parts(scope: Together) -> list[Any]:
     ]
     if rest:
         share = sum(part.ns for part in rest) / span
-        items.append(html.Li(f"and {len(rest)} smaller parts, {format_ratio(share)}"))
+        items.append(html.Li(f"and {counted(len(rest), 'smaller part')}, {format_ratio(share)}"))
     return items
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import html
+import ipaddress
 import logging
+import os
 import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from dash import Dash
 from flask import Response, request
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_EVERY = frozenset({"0.0.0.0", "::"})
+"""Every address of this machine, under none of which a browser asks."""
 
 PATIENCE_S = 1.0
 """Loading that takes longer is shown in the browser."""
@@ -129,17 +134,29 @@ def make_app(session: Session, host: str = "127.0.0.1") -> Dash:
 def is_ours(name: str, host: str) -> bool:
     """Return whether a Host header names this machine, or the host that was chosen.
 
-    A page elsewhere could reach us through a name of its own.
+    A page elsewhere could reach us through a name of its own, but through no address: where every
+    address was chosen, any is ours, and so is the name that this machine has.
     """
     if name.startswith("["):
         name = name[1:].partition("]")[0]
     elif name.count(":") == 1:
         name = name.rpartition(":")[0]
-    return name in LOOPBACK or name == host
+    if name in LOOPBACK or name == host:
+        return True
+    return host in _EVERY and (_is_address(name) or name.lower() == socket.gethostname().lower())
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _foreign(host: str) -> str:
-    return f"This page answers as localhost or {host} only: --host NAME gives it another name.\n"
+    named = socket.gethostname() if host in _EVERY else host
+    return f"This page answers as localhost or {named} only: --host NAME gives it another name.\n"
 
 
 def _is_callback(app: Dash, body: Any) -> bool:
@@ -230,7 +247,8 @@ def serve(
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # requests are no news to the user
     front = Front(host)
     server = bind(front, host, port)
-    shown = f"[{host}]" if ":" in host else host
+    named = socket.gethostname() if host in _EVERY else host
+    shown = f"[{named}]" if ":" in named else named
     address = f"http://{shown}:{server.server_port}/"
 
     announced = threading.Lock()  # taken by the first to announce
@@ -271,9 +289,21 @@ def serve(
 
 
 def _open_browser(address: str, say: Callable[[str], None]) -> None:
+    """Open the page; on a machine that is reached by ssh say how to see it, for there it is not.
+
+    A browser in the terminal, which Python would take then, does not show it.
+    """
+    away = "SSH_CONNECTION" in os.environ and not {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
     try:
-        opened = webbrowser.open(address)
+        opened = not away and webbrowser.open(address)
     except webbrowser.Error:
         opened = False
-    if not opened:
+    here = urlsplit(address)
+    if away and here.hostname in LOOPBACK:
+        port = here.port
+        say(
+            f"To see it where you are: ssh -L {port}:localhost:{port} {socket.gethostname()}, then "
+            f"open http://localhost:{port}/ there."
+        )
+    elif not opened:
         say(f"No browser could be opened: open {address} in one.")

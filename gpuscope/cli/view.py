@@ -8,6 +8,7 @@ For example:
   gpuscope view report.nsys-rep         exported once by the installed nsys, into the cache folder
   gpuscope view runs/streams-20261130-120000
   gpuscope view rank0.sqlite rank1.sqlite
+  gpuscope view --port 8050 trace.sqlite    on a server: see it through ssh -L 8050:localhost:8050
 """
 
 from __future__ import annotations

@@ -368,7 +368,7 @@
       for (const [t, text] of ticks(state.low, state.high, width() / 130)) {
         const x = x0 + xOf(t);
         painter.rects([x, y0 + RULER - 6, 1, 6], [colors.muted]);
-        painter.text(x + 4, y0 + 12, text, colors.muted);
+        if (x + 4 + text.length * CHARACTER < x0 + width()) painter.text(x + 4, y0 + 12, text, colors.muted);
       }
       if (state.brush) {
         const [a, b] = state.brush.map((t) => Math.min(width(), Math.max(0, xOf(t))));

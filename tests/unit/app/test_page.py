@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
+import webbrowser
 from dataclasses import replace
 from typing import Any
 
@@ -281,6 +283,57 @@ def test_only_requests_that_name_this_machine_are_answered(
 def test_the_chosen_host_is_answered_too(session: Session) -> None:
     client = server.make_app(session, "10.1.2.3").server.test_client()
     assert client.get("/", headers={"Host": "10.1.2.3:80"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("10.1.2.3:8050", 200),
+        ("[fd00::7]:8050", 200),
+        ("gpubox:8050", 200),
+        ("localhost:8050", 200),
+        ("evil.example", 403),
+        ("gpubox.evil.example:8050", 403),
+        ("10.1.2.3.evil.example", 403),
+    ],
+)
+def test_where_every_address_is_served_each_is_answered_and_no_other_name(
+    host: str, status: int, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "GpuBox")
+    client = server.make_app(session, "0.0.0.0").server.test_client()
+    answer = client.get("/", headers={"Host": host})
+    assert answer.status_code == status
+    assert status == 200 or "answers as localhost or GpuBox only" in answer.text
+
+
+def test_over_ssh_no_browser_is_opened_and_the_tunnel_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    opened: list[str] = []
+
+    def note(address: str) -> bool:
+        opened.append(address)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", note)
+    monkeypatch.setattr(socket, "gethostname", lambda: "gpubox")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 50000 10.0.0.7 22")
+    server._open_browser("http://127.0.0.1:8050/", said.append)
+    assert opened == []
+    assert said == [
+        "To see it where you are: ssh -L 8050:localhost:8050 gpubox, then open "
+        "http://localhost:8050/ there."
+    ]
+    server._open_browser("http://gpubox:8050/", said.append)
+    assert said.pop() == "No browser could be opened: open http://gpubox:8050/ in one."
+    monkeypatch.setenv("DISPLAY", "localhost:10.0")  # forwarded
+    server._open_browser("http://127.0.0.1:8050/", said.append)
+    assert opened == ["http://127.0.0.1:8050/"]
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize(
