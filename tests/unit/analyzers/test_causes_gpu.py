@@ -100,14 +100,14 @@ def test_streams_of_unknown_kind() -> None:
 # event-dependency
 
 
-def with_events(needed: bool) -> Program:
+def with_events(needed: bool, kernel_ns: int = MS) -> Program:
     program = Program()
     with program.range("loop"):
         for chunk in range(8):
             program.copy("h2d", 1, MS)
             program.record(f"copied {chunk}", 1)
             program.wait_event(2, f"copied {chunk}")
-            program.kernel(2, MS)
+            program.kernel(2, kernel_ns)
             program.record(f"computed {chunk}", 2)
             if not needed:
                 program.wait_event(1, f"computed {chunk}")
@@ -121,6 +121,15 @@ def test_events_that_keep_the_next_copy_behind_the_kernel() -> None:
     assert finding.evidence["pairs"] == {"h2d behind kernel": 7}
     assert finding.evidence["unresolved_ratio"] == 0.0
     assert finding.saving_ns == pytest.approx(7 * MS, rel=0.02)
+
+
+def test_work_held_up_for_longer_than_overlap_can_save() -> None:
+    finding = only(with_events(needed=False, kernel_ns=4 * MS), "event-dependency")
+
+    assert finding.evidence["held_ns"] == pytest.approx(7 * 4 * MS, rel=0.01)
+    # All but the first copy could be hidden, and the gaps between operations.
+    assert finding.saving_ns == finding.evidence["limit_ns"]
+    assert finding.saving_ns == pytest.approx(7 * MS, rel=0.01)
 
 
 def test_events_that_only_order_what_must_be() -> None:
@@ -180,6 +189,38 @@ def test_messages_that_wait_for_a_late_rank_are_not_behind_compute(
     assert all(finding.evidence["waiting_left_out"] for finding in found)
 
 
+def test_messages_that_no_other_rank_tells_of_count_whole() -> None:
+    trace = training(overlap=False).trace()
+    assert trace.operations is not None
+    times = np.full(len(trace.operations), -1)
+    times[np.flatnonzero(trace.operations.op_class == CODE["comm"])[:3]] = MS
+    found = run_all(trace, [comm_after_compute.ANALYZER], Options(transfer_ns=times)).findings
+
+    assert [(f.evidence["count"], f.evidence["exposed_ns"]) for f in found] == [(6, 6 * MS)]
+
+
+def test_a_third_of_the_messages_behind_compute_is_too_few() -> None:
+    program = Program()
+    with program.range("step"):
+        for _ in range(6):
+            program.kernel(1, 2 * MS)
+            for _ in range(3):  # the others follow a message
+                program.comm(1, MS)
+
+    assert findings(program, comm_after_compute.ANALYZER) == []
+
+
+def test_one_message_behind_compute_is_no_pattern() -> None:
+    program = Program()
+    with program.range("step"):
+        program.kernel(1, 2 * MS)
+        program.comm(1, MS)
+        program.host(9 * MS)
+        program.kernel(1, 2 * MS)
+
+    assert findings(program, comm_after_compute.ANALYZER) == []
+
+
 def test_messages_mostly_under_compute() -> None:
     program = Program()
     with program.range("step"):
@@ -236,6 +277,22 @@ def skewed(transfer_ns: int | None, under_compute: bool) -> list[tuple[str, str]
 def test_messages_that_wait_for_another_rank() -> None:
     assert skewed(MS // 10, under_compute=False) == [("comm-skew", "warning")]
     assert skewed(MS // 10, under_compute=True) == [("comm-skew", "info")]
+
+
+def test_what_is_not_matched_or_runs_on_another_gpu_says_nothing_of_waiting() -> None:
+    trace = make_trace(
+        devices=2,
+        comm=[(0, 100, "s1"), (200, 300, "s1")],
+        kernels=[(0, 500, "s1", {"device": 1})],
+    )
+    assert trace.operations is not None
+    times = np.full(3, -1)
+    times[np.flatnonzero(trace.operations.op_class == CODE["comm"])[0]] = 10
+
+    (finding,) = run_all(trace, [comm_skew.ANALYZER], Options(transfer_ns=times)).findings
+
+    assert (finding.evidence["count"], finding.evidence["wait_ns"]) == (1, 90)
+    assert finding.evidence["exposed_wait_ns"] == 90
 
 
 def test_messages_that_hardly_wait_or_cannot_be_matched() -> None:
@@ -457,6 +514,13 @@ def test_pages_are_evicted_where_the_memory_is_full() -> None:
     assert "parts of the data that fit" in finding.advice
 
 
+def test_kernels_of_another_gpu_wait_for_no_pages() -> None:
+    elsewhere = [(0, 5 * MS, "s1", {"device": 1})]
+    trace = make_trace(devices=2, kernels=elsewhere, uvm=[(0, MS, "s1", {"bytes": 1000})])
+
+    assert migration(trace).evidence["to_device"]["under_kernels_ns"] == 0
+
+
 def test_migrations_too_short_to_matter() -> None:
     assert run_all(migrating(1_000), GPU, Options()).findings == ()
 
@@ -531,6 +595,18 @@ def test_messages_that_move_data_all_the_time_saturate_an_engine() -> None:
     assert finding.claim.startswith("communication kernels move data")
     assert "wait" not in finding.claim
     assert finding.evidence["bound_ns"] == 8 * (MS * 97 // 100)
+
+
+def test_messages_at_the_same_time_are_one_busy_engine() -> None:
+    program = Program()
+    for _ in range(8):
+        program.comm(1, MS)
+        program.comm(3, MS)
+        program.kernel(2, MS // 4)
+
+    (finding,) = findings(program, limits.ANALYZER)
+    assert finding.evidence["engine"] == "comm"
+    assert 0.9 < finding.evidence["share"] <= 1
 
 
 def test_kernels_alone_saturate_nothing() -> None:

@@ -189,6 +189,21 @@ def test_a_read_holds_up_its_own_thread_alone() -> None:
     assert findings(program, host_read.ANALYZER) == []
 
 
+def test_in_one_stream_a_read_lays_nothing_bare() -> None:
+    program = Program()
+    with program.range("train"):
+        for _ in range(20):
+            program.copy("h2d", 1, MS // 2)
+            program.kernel(1, MS)
+            program.copy("d2h", 1, 1_000, size=4)
+            program.wait(1)
+            program.host(20_000)
+
+    (finding,) = findings(program, host_read.ANALYZER)
+
+    assert finding.evidence["laid_bare_ns"] == 0
+
+
 def test_a_message_that_is_copied_out_and_sent_is_no_read() -> None:
     program = Program()
     with program.range("train"):
@@ -410,6 +425,60 @@ def test_messages_with_other_work_after_each_are_no_block() -> None:
     assert "mpi-blocking" not in [finding.id for finding in found]
 
 
+def test_only_the_messages_right_before_the_launch_held_it() -> None:
+    program = Program()
+    with program.range("iterate"):
+        for _ in range(10):
+            program.kernel(1, MS)
+            program.wait(1)
+            program.mpi("MPI_Sendrecv", MS // 2)
+            program.host(200_000)
+            program.mpi("MPI_Barrier", MS // 2)
+        program.kernel(1, MS)
+
+    (finding,) = findings(program, mpi_blocking.ANALYZER)
+
+    assert [each["name"] for each in finding.evidence["calls"]] == ["MPI_Barrier"]
+    assert finding.evidence["held_ns"] == 10 * MS // 2
+
+
+def test_the_calls_that_held_the_gpu_up_longest_are_named_first() -> None:
+    program = Program()
+    with program.range("iterate"):
+        for _ in range(10):
+            program.kernel(1, MS)
+            program.wait(1)
+            for _ in range(4):
+                program.mpi("MPI_Isend", 5_000)
+            program.mpi("MPI_Waitall", MS // 2)
+        program.kernel(1, MS)
+
+    (finding,) = findings(program, mpi_blocking.ANALYZER)
+
+    assert [(each["name"], each["count"]) for each in finding.evidence["calls"]] == [
+        ("MPI_Waitall", 10),
+        ("MPI_Isend", 40),
+    ]
+    assert "after the launches" in finding.advice
+
+
+def test_another_threads_messages_hold_nothing_up() -> None:
+    program = Program()
+    for _ in range(10):
+        begin = program.now
+        program.thread = 1
+        program.mpi("MPI_Recv", MS + 10_000)
+        received = program.now
+        program.now, program.thread = begin, 0
+        program.host(MS)
+        program.kernel(1, 2 * MS)  # ends the idle time
+        program.now, program.thread = received, 1
+        program.kernel(2, MS)
+        program.now = max(program.free.values())
+
+    assert findings(program, mpi_blocking.ANALYZER) == []
+
+
 def test_a_launch_between_messages_makes_two_blocks_of_them() -> None:
     program = Program()
     with program.range("iterate"):
@@ -534,6 +603,21 @@ def test_operations_behind_a_host_function() -> None:
 
 def test_a_host_function_that_another_stream_hides_saves_nothing() -> None:
     assert findings(host_functions("cudaLaunchHostFunc_v10000", beside_ns=15 * MS), *HOST) == []
+
+
+def test_a_host_function_of_another_thread_explains_nothing() -> None:
+    program = Program()
+    with program.range("stream"):
+        program.kernel(2, MS)
+        for _ in range(5):
+            program.kernel(1, MS)
+            program.thread = 1
+            program.call("cudaLaunchHostFunc_v10000")
+            program.thread = 0
+            program.free[1] += MS
+            program.copy("d2h", 1, MS)
+
+    assert findings(program, host_func.ANALYZER) == []
 
 
 def test_a_gap_without_a_host_function_stays_unexplained() -> None:
