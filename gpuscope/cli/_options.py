@@ -115,11 +115,14 @@ def say(text: str) -> None:
 
 def suggest(analyses: Sequence[Analysis], named: Sequence[Path]) -> None:
     """Tell who reads at a terminal what to type next, on stderr."""
-    if not (sys.stdout.isatty() and sys.stderr.isatty()):
-        return
-    from gpuscope.report.next_steps import next_steps
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        from gpuscope.report.next_steps import next_steps
 
-    steps = next_steps(analyses, [str(path) for path in named])
+        say_next(next_steps(analyses, [str(path) for path in named]))
+
+
+def say_next(steps: Sequence[tuple[str, str]]) -> None:
+    """Tell commands to type, and what each is for."""
     width = max((len(command) for command, _ in steps), default=0)
     for place, (command, what) in enumerate(steps):
         say(f"{'    ' if place else 'next'}  {command:<{width}}  {what}")

@@ -29,6 +29,7 @@ from gpuscope.cli._options import (
     add_domain_option,
     add_repeatable,
     progress_bar,
+    say_next,
     stdout_console,
     trace_path,
 )
@@ -156,6 +157,7 @@ def _record(args: argparse.Namespace) -> int:
 def _print(args: argparse.Namespace, verification: Verification) -> None:
     from gpuscope.model import codec
     from gpuscope.report import gates
+    from gpuscope.report.next_steps import after_gates
 
     if args.json:
         sys.stdout.write(codec.dumps(verification))
@@ -163,6 +165,8 @@ def _print(args: argparse.Namespace, verification: Verification) -> None:
         sys.stdout.write(gates.to_markdown(verification))
     else:
         gates.render_verification(verification, stdout_console())
+        sys.stdout.flush()
+        say_next(after_gates(verification, [str(path) for path in args.trace]))
     if args.junit is not None:
         _output.write(args.junit, gates.to_junit(verification))
     if os.environ.get("GITHUB_ACTIONS") == "true":

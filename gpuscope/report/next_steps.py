@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from gpuscope.model.gates import Verification
 from gpuscope.model.result import Analysis, PairFigures
 from gpuscope.units import printable
 
@@ -34,6 +35,17 @@ def next_steps(analyses: Sequence[Analysis], named: Sequence[str]) -> list[tuple
     return steps
 
 
+def after_gates(verification: Verification, named: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what tells why the first expectation that is not met is not; nothing where none is."""
+    row = next((row for row in verification.rows if row.met is False), None)
+    if row is None:
+        return []
+    name = next((each.range for each in row.scopes if each.met is False), None)
+    option = "--path" if row.expectation.startswith("path ") else "--range"
+    asked = _option(name, option) if name else ""
+    return [(f"gpuscope analyze {' '.join(map(shlex.quote, named))}{asked}", "why it is not met")]
+
+
 def _pairs(analysis: Analysis) -> Iterator[PairFigures]:
     """Yield the pairs of ranges, of devices where there is no range."""
     for entry in analysis.ranges or analysis.devices:
@@ -51,6 +63,6 @@ def _lost_in(analysis: Analysis) -> Iterator[str]:
             yield entry.name
 
 
-def _option(name: str) -> str:
+def _option(name: str, option: str = "--range") -> str:
     """Return the option that names a range; none where its name cannot be typed."""
-    return f" --range {shlex.quote(name)}" if name and name == printable(name, None) else ""
+    return f" {option} {shlex.quote(name)}" if name and name == printable(name, None) else ""

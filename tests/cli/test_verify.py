@@ -37,7 +37,7 @@ def test_exit_codes(
 
     out, err = capsys.readouterr()
     assert out.startswith("met ") or code == 4
-    assert not err
+    assert err.startswith("next  gpuscope analyze ") if code == 4 else not err
 
 
 def test_json_has_every_scope(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,6 +105,23 @@ def test_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture
 
     assert main(arguments) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_what_is_not_met_names_what_tells_why(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(samples.path("streams"))
+
+    def asked(*expectations: str) -> str:
+        main(["verify", path, *(part for each in expectations for part in ("--expect", each))])
+        return capsys.readouterr().err
+
+    met, missed = "streamed: overlap(h2d, kernel) > 0.5", "sequential: overlap(h2d, kernel) > 0.5"
+    assert asked(met) == ""
+    assert asked("nope: span < 1 s") == ""
+    start = f"next  gpuscope analyze {path}"
+    assert asked(met, missed) == f"{start} --range sequential  why it is not met\n"
+    assert asked("overlap(h2d, kernel) > 0.99") == f"{start}  why it is not met\n"
+    by_path = "path sequential/chunk0: overlap(h2d, kernel) > 0.5"
+    assert asked(by_path) == f"{start} --path sequential/chunk0  why it is not met\n"
 
 
 def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
