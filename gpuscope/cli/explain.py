@@ -23,7 +23,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import add_range_option, clean, trace_path
+from gpuscope.cli._options import add_range_option, clean, stdout_console, trace_path
 from gpuscope.errors import CannotJudgeError, UsageError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         if found is not None:
             told.append(found)
             heading = f"{clean(trace.path)}\n\n" if len(paths) > 1 else ""
-            texts.append(heading + story_text(found, trace.origin_ns))
+            texts.append(heading + story_text(found, trace.origin_ns, stdout_console().width))
         elif args.range and not hint:
             hint = did_you_mean(trace, args.range[0])
     if not told:

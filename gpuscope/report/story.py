@@ -10,6 +10,12 @@ from gpuscope.units import format_bytes, format_ns, printable
 
 WIDTH = 60
 """Characters of a line of time."""
+_NARROW = 20
+"""Characters of it on a narrow terminal."""
+_BESIDE = 68
+"""Characters of what stands beside it: a label, two times and a text of 28."""
+_TEXT = 60
+"""Characters of a text at most."""
 _MARGIN = 0.05
 """Part of the line that is left free before its first event."""
 _LANES = 12
@@ -18,15 +24,21 @@ MARKS: Mapping[str, str] = {"kernel": "█", "comm": "▒", "h2d": ">", "d2h": "
 _OTHER, _IDLE = "o", "·"
 
 
-def story_text(explanation: Explanation, origin_ns: int) -> str:
-    """Return the text of an explanation; times of day count from `origin_ns`."""
+def story_text(
+    explanation: Explanation, origin_ns: int, columns: int = _BESIDE + WIDTH + _TEXT
+) -> str:
+    """Return the text of an explanation; times of day count from `origin_ns`.
+
+    The lines of time of operations, with what is beside them, fit into `columns` from 80 on.
+    """
     parts = []
     if explanation.later_ns is not None:
         parts.append(
             f"nothing ran then: the next operation began {format_ns(explanation.later_ns)} later"
         )
-    parts += ["\n".join(_operation(story, origin_ns)) for story in explanation.operations]
-    parts += ["\n".join(_range(story, origin_ns)) for story in explanation.ranges]
+    told = [_operation(story, origin_ns, columns) for story in explanation.operations]
+    told += [_range(story, origin_ns, columns) for story in explanation.ranges]
+    parts += ["\n".join(lines) for lines in told]
     if explanation.left_out:
         parts.append(f"{explanation.left_out} shorter ranges are left out: name one with --range")
     return "\n\n".join(parts) + "\n"
@@ -43,7 +55,9 @@ def _heading(story: OperationStory, origin_ns: int) -> str:
     )
 
 
-def _operation(story: OperationStory, origin_ns: int) -> Iterator[str]:
+def _operation(story: OperationStory, origin_ns: int, columns: int) -> Iterator[str]:
+    width = max(_NARROW, min(WIDTH, columns - _BESIDE))
+    room = max(_NARROW, min(_TEXT, columns - _BESIDE + 28 - width))
     yield _heading(story, origin_ns)
     steps = [*([story.launch] if story.launch else []), *story.waited_for, *story.host]
     shown = Step("operation", "", story.start_ns, story.end_ns, story.operation)
@@ -54,30 +68,30 @@ def _operation(story: OperationStory, origin_ns: int) -> Iterator[str]:
     late = min(story.end_ns, late + (late - early) // 2) if late > early else story.end_ns
     low = early - int(_MARGIN * (late - early)) - 1
     for step in [*steps, shown]:
-        bar = _bar(step.start_ns, step.end_ns, low, late)
+        bar = _bar(step.start_ns, step.end_ns, low, late, width)
         label = "instead" if step.kind == "host" else step.kind
         when = (
             f"{_signed(step.start_ns - story.start_ns)} … {_signed(step.end_ns - story.start_ns)}"
         )
-        yield f"  {label:<11} {bar} {when:<22} {printable(step.text, 60)}".rstrip()
+        yield f"  {label:<11} {bar} {when:<22} {printable(step.text, room)}".rstrip()
     yield f"  {story.reason}: {story.told}."
 
 
-def _bar(start_ns: int, end_ns: int, low: int, high: int) -> str:
+def _bar(start_ns: int, end_ns: int, low: int, high: int, width: int) -> str:
     """Draw a stretch; ends outside of the line are dots."""
-    per_char = max(1, high - low) / WIDTH
+    per_char = max(1, high - low) / width
     first = int((start_ns - low) / per_char)
     last = int((end_ns - low) / per_char)
-    cells = [" "] * WIDTH
-    for cell in range(max(0, first), min(WIDTH - 1, last) + 1):
+    cells = [" "] * width
+    for cell in range(max(0, first), min(width - 1, last) + 1):
         cells[cell] = "─"
     if first < 0 <= last:
         cells[0] = "…"
-    if last >= WIDTH > first:
-        cells[WIDTH - 1] = "…"
-    if 0 <= first < WIDTH:
+    if last >= width > first:
+        cells[width - 1] = "…"
+    if 0 <= first < width:
         cells[first] = "├"
-    if 0 <= last < WIDTH:
+    if 0 <= last < width:
         cells[last] = "┤" if last > first else "│"
     return "".join(cells)
 
@@ -86,7 +100,7 @@ def _signed(time_ns: int) -> str:
     return "0" if not time_ns else f"{'+' if time_ns > 0 else '−'}{format_ns(abs(time_ns))}"
 
 
-def _range(story: RangeStory, origin_ns: int) -> Iterator[str]:
+def _range(story: RangeStory, origin_ns: int, columns: int) -> Iterator[str]:
     name = printable(story.range, 60) if story.range is not None else "outside of all ranges"
     foreign = f"only other work {format_ns(story.foreign_ns)}, " if story.foreign_ns else ""
     yield (
@@ -114,7 +128,7 @@ def _range(story: RangeStory, origin_ns: int) -> Iterator[str]:
         yield f"  {op_class} waited for " + ", ".join(_reason(entry) for entry in entries)
     for worst in story.worst:
         yield ""
-        yield from ("  " + line for line in _operation(worst, origin_ns))
+        yield from ("  " + line for line in _operation(worst, origin_ns, columns - 2))
 
 
 def _reason(entry: ReasonCost) -> str:

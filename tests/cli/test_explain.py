@@ -130,3 +130,23 @@ def test_traces_are_told_one_after_the_other(capsys: pytest.CaptureFixture[str])
 
     assert main(["explain", *ranks, "--range", "nothing"]) == 5
     assert f"is in {ranks[0]}, {ranks[1]}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_lines_of_time_fit_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines() -> list[str]:
+        assert main(["explain", str(samples.path("sync"))]) == 0
+        steps = ("launch", "stream  ", "engine", "instead", "operation  ")
+        return [
+            line for line in capsys.readouterr().out.splitlines() if line.strip().startswith(steps)
+        ]
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    whole = lines()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    fitted = lines()
+    assert max(map(len, fitted)) <= columns
+    assert len(fitted) == len(whole) > 10
+    assert all(re.search(r"[├│┤]", line) for line in fitted)
