@@ -137,7 +137,7 @@ def notes(session: Session) -> list[Any]:
     for trace in (analysis.trace for analysis in session.analyses):
         lines += trace.notes
         if trace.damaged:
-            lines.append(f"{trace.damaged} damaged rows were left out.")
+            lines.append(f"{counted(trace.damaged, 'damaged row')} left out.")
         if trace.lost_records:
             lines.append(f"About {trace.lost_records} GPU records were lost while recording.")
     if not session.ranges_shown and session.devices:

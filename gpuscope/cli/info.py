@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscope.cli._options import add_cache_option, progress_bar, stdout_console, trace_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from rich.console import Console
@@ -127,6 +128,15 @@ _RECORDED = {
     "syncs": "synchronizations",
     "event_records": "event records",
 }
+_MACHINE: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("CpuDescription", str),
+    ("CpuCores", "{} cores".format),
+    ("CpuArchitecture", str),
+    ("OsDescription", str),
+    ("NvDriverVersion", "driver {}".format),
+    ("CudaDriverVersion", lambda text: f"CUDA {int(text) // 1000}.{int(text) % 1000 // 10}"),
+)
+"""What an export tells of the machine, and how it is said."""
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "bold yellow"), "unknown": ("–", "dim")}
 
 
@@ -154,7 +164,9 @@ def _print(content: dict[str, Any], console: Console) -> None:
     line("recorder", f"{recorder}: {', '.join(versions) or 'the export names no version'}")
     machine = content["machine"]
     if machine:
-        line("machine", ", ".join(f"{name} {value}" for name, value in machine.items()))
+        line(
+            "machine", ", ".join(form(machine[name]) for name, form in _MACHINE if name in machine)
+        )
     for device in content["devices"]:
         known = [
             device["name"] or "GPU of unknown model",

@@ -47,6 +47,7 @@ from gpuscope.model.comparison import (
 )
 from gpuscope.model.result import Finding
 from gpuscope.model.trace import Trace
+from gpuscope.units import counted
 
 MIN_SAMPLES = 5
 """Fewer samples on a side give no interval: the median of four can be any of them by chance."""
@@ -145,7 +146,7 @@ def _notes(
     for trace in (*before, *after):
         damaged = sum(trace.damaged.values())
         if damaged:
-            yield f"{trace.path}: {damaged} damaged rows were left out"
+            yield f"{trace.path}: {counted(damaged, 'damaged row')} left out"
         if trace.lost_records:
             yield f"{trace.path}: about {trace.lost_records} GPU records were lost"
     for name in sorted(sides[0].blind ^ sides[1].blind):

@@ -36,7 +36,7 @@ from gpuscope.model.result import Analysis, Finding, InstanceResult, Scope
 from gpuscope.model.tables import Ranges
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Activities, did_you_mean, matches, nesting
-from gpuscope.units import format_ratio
+from gpuscope.units import counted, format_ratio
 
 Bool = npt.NDArray[np.bool_]
 
@@ -174,7 +174,7 @@ def _notes(traces: Sequence[Trace]) -> Iterable[str]:
     for trace in traces:
         damaged = sum(trace.damaged.values())
         if damaged:
-            yield f"{trace.path}: {damaged} damaged rows were left out"
+            yield f"{trace.path}: {counted(damaged, 'damaged row')} left out"
         if trace.lost_records:
             yield f"{trace.path}: about {trace.lost_records} GPU records were lost"
 

@@ -32,7 +32,14 @@ from gpuscope.report.rows import (
     top_rows,
     where_of,
 )
-from gpuscope.units import format_bytes, format_ns, format_rate, format_ratio, printable
+from gpuscope.units import (
+    counted,
+    format_bytes,
+    format_ns,
+    format_rate,
+    format_ratio,
+    printable,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -176,7 +183,7 @@ def _notes(analysis: Analysis) -> list[str]:
     trace = analysis.trace
     notes = list(trace.notes)
     if trace.damaged:
-        notes.append(f"{trace.damaged} damaged rows were left out")
+        notes.append(f"{counted(trace.damaged, 'damaged row')} left out")
     if trace.lost_records:
         notes.append(f"about {trace.lost_records} GPU records were lost while recording")
     notes.extend(abstentions(analysis))

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gpuscope import samples
-from gpuscope.cli import main
+from gpuscope.cli import info, main
+from gpuscope.readers import nsys_schema
 from tests.make_export import VARIANTS, Export
 
 
@@ -84,3 +85,14 @@ def test_what_is_no_trace_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     path.write_text("no trace")
     assert main(["info", str(path)]) == 1
     assert "is not a trace" in capsys.readouterr().err
+
+
+def test_the_machine_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(samples.path("streams"))]) == 0
+    told = "16 cores, x86_64, Ubuntu 24.04.3 LTS, driver 580.159.04, CUDA 13.0"
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"machine Intel(R) Xeon(R) Processor, {told} GPU 0" in out
+
+
+def test_all_that_may_be_told_of_a_machine_has_its_words() -> None:
+    assert {name for name, _ in info._MACHINE} == set(nsys_schema.MACHINE_ALLOWED)
