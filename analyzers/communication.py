@@ -146,6 +146,7 @@ class _Table:
         legs = np.flatnonzero((ops.flags & STAGED != 0) & (ops.launch >= 0))
         calls, of_leg = np.unique(ops.launch[legs], return_inverse=True)
         total = sum_by(ops.size_bytes[legs], of_leg, len(calls))
+        total[total == 0] = -1  # the leg that arrives was not recorded
         out = np.flatnonzero(self._out & np.isin(ops.launch[rows], calls))
         size[out] = total[np.searchsorted(calls, ops.launch[rows[out]])]
         return size

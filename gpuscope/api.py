@@ -575,7 +575,8 @@ def _judge_hidden(row: Mapping[str, Any], analyses: Analyses) -> JudgedHidden:
     ]
     if not ratios:
         return JudgedHidden(row["range"], least, most, None, _absent("transfer", scopes), None)
-    worst = max(ratios) if most < 1 else min(ratios)
+    too_little = min(ratios) < least or most >= 1
+    worst = min(ratios) if too_little else max(ratios)
     reason = f"of {len(ratios)} devices the one furthest off"
     return JudgedHidden(row["range"], least, most, worst, reason, least <= worst <= most)
 

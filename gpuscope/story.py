@@ -183,7 +183,7 @@ def reasons_of(case: Case, operations: Int64) -> Reasons:
     before = np.full(len(operations), -1, np.int64)
     for kind, (other, ended) in zip(WAITED_FOR, _waits(waits, operations), strict=True):
         mine = code == names.index(kind)
-        since = np.where(mine & (ended >= 0), start - ended, since)
+        since = np.where(mine, start - ended, since)
         before = np.where(mine, other, before)
     chained = (code == names.index("stream")) & (waits.stream_ns(operations) > start)
     code, since = np.where(chained, names.index("chained"), code), np.where(chained, -1, since)

@@ -354,6 +354,9 @@ def test_a_report_without_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (0.5, 1.0, 0.6, True),
         (0.0, 0.1, 1.0, False),
         (0.0, 1.0, 0.6, True),  # not judged
+        (0.7, 0.9, 0.6, False),
+        (0.5, 0.9, 1.0, False),
+        (0.0, 0.99, 1.0, False),
     ],
 )
 def test_what_share_of_the_transfers_must_be_hidden(

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from gpuscope.analysis import Options
 from gpuscope.communication import exchanges
 from gpuscope.model.exchange import Clock
 from gpuscope.model.result import Communication
+from gpuscope.model.tables import STAGED
 from gpuscope.model.trace import Process, Trace
 from tests.make_export import Export
 from tests.make_trace import make_trace
@@ -206,6 +208,26 @@ def test_calls_of_other_threads_are_others() -> None:
 def test_without_communication_there_is_nothing_to_say() -> None:
     assert exchanges([make_trace(kernels=[(0, 10, "s1")])]) == [None]
     assert communication(make_trace(kernels=[(0, 10, "s1")])) == []
+
+
+def test_halves_of_a_staged_copy_on_one_gpu_are_no_equal_messages() -> None:
+    leg = {"src": 0, "dst": 1, "flags": STAGED}
+    trace = make_trace(
+        devices=2,
+        p2p=[(0, 10, "s1", leg), (10, 20, "s2", {**leg, "bytes": 1000}), (30, 40, "s1", leg)],
+    )
+    assert trace.operations is not None
+    # Both halves come of one call; of the third its other half was not recorded.
+    operations = dataclasses.replace(trace.operations, launch=np.array([0, 0, 2], np.int32))
+    trace = dataclasses.replace(trace, operations=operations)
+
+    (entry,) = communication(trace)
+
+    assert {(m.operation, m.size_bytes, m.count) for m in entry.messages} == {
+        ("copy GPU 0 > GPU 1, to the host", 1000, 1),
+        ("copy GPU 0 > GPU 1, from the host", 1000, 1),
+        ("copy GPU 0 > GPU 1, to the host", None, 1),
+    }
 
 
 def test_the_shipped_pair_of_ranks() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gpuscope import api, samples
@@ -65,6 +66,18 @@ def test_a_rank_that_left_before_another_entered_was_in_another_barrier() -> Non
 )
 def test_other_collectives_or_none_tell_nothing(other: Trace) -> None:
     assert clocks([ZERO, other]) == [None, None]
+
+
+def test_collectives_of_another_communicator_are_left_out() -> None:
+    def of_two(number: int, *others: tuple[Any, ...]) -> Trace:
+        trace = rank(number, *barriers((100, 200), (500, 540)), *others)
+        assert trace.mpi is not None
+        subgroup = np.array([trace.strings[name] == "MPI_Allreduce" for name in trace.mpi.name])
+        mpi = dataclasses.replace(trace.mpi, communicator=np.where(subgroup, 7, 3))
+        return dataclasses.replace(trace, mpi=mpi)
+
+    zero = of_two(0, ("MPI_Allreduce", 300, 310))
+    assert clocks([zero, of_two(1)]) == [FIRST, Clock(0, 40, 40, 2)]
 
 
 def test_one_collective_fits_always_and_tells_nothing() -> None:

@@ -46,6 +46,7 @@ def test_ranks_tell_the_traces_of_a_run_apart() -> None:
         ([{0}, {0}], []),
         ([{0}, {None}], []),
         ([{0, 1}, {2}], []),  # a trace of two ranks
+        ([{0, 1}, {None}], []),
         ([set(), {0}], []),
     ],
 )

@@ -487,6 +487,16 @@ def test_the_ranks_of_a_run_have_one_card_a_range_with_the_worst_of_each_pair() 
     (card,) = layout.cards(Session([rank(0, hidden), rank(1, hidden)]))
     assert "✓ overlapped" in str(card)
     assert "span 10.0 ms'" in str(card)
+    # That its host was in MPI beside no kernel does not make a rank the worst.
+    in_mpi = make_trace(
+        kernels=[(0, 10 * MS, "s7")],
+        h2d=[(0, 10 * MS, "s8", {"bytes": 1_000_000})],
+        ranges=[("step", 0, 30 * MS)],
+        mpi=[("MPI_Barrier", 15 * MS, 28 * MS)],
+    )
+    (card,) = layout.cards(Session([of_rank(in_mpi, 0), rank(1, 6 * MS)]))
+    assert "◐ partial" in str(card)
+    assert "2 ranks jointly · worst: rank 1" in str(card)
     elsewhere = of_rank(make_trace(kernels=[(0, MS, "s7")]), 2)
     (card,) = layout.cards(Session([rank(0, hidden), rank(1, bare), elsewhere]))
     assert "2 of 3 ranks jointly · worst: rank 1" in str(card)
@@ -502,6 +512,17 @@ def test_a_card_of_ranks_on_which_nothing_matters_names_no_worst() -> None:
     (card,) = layout.cards(Session([of_rank(trace, number) for number in (0, 1)]))
     assert "1 pair is too small to matter" in str(card)
     assert "2 ranks jointly'" in str(card)
+
+
+def test_directions_between_gpus_have_a_worst_rank() -> None:
+    there, back = {"src": 0, "dst": 1}, {"src": 1, "dst": 0, "device": 1}
+    trace = make_trace(
+        devices=2,
+        p2p=[(0, 10 * MS, "s1", there), (0, 10 * MS, "s1", back)],
+        ranges=[("step", 0, 30 * MS)],
+    )
+    (card,) = layout.cards(Session([of_rank(trace, number) for number in (0, 1)]))
+    assert "2 ranks jointly · worst: rank 0" in str(card)
 
 
 def test_the_time_of_the_host_in_mpi_is_on_no_card() -> None:

@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console
 
 from gpuscope import api
+from gpuscope.analysis import Options
 from gpuscope.model.result import Analysis, Finding, JudgedHidden, Judgement
+from gpuscope.model.trace import Trace
 from gpuscope.report.table import to_csv, to_markdown
 from gpuscope.report.text import detail_lines, render_analysis, render_judgement
 from tests.make_trace import make_trace, of_rank
@@ -62,6 +64,24 @@ def test_communication_is_kernels_and_peer_copies_together() -> None:
     assert "communication 30.0 ms, 25.0 ms of it under no kernel" in lines(found)
     row = next(csv.DictReader(io.StringIO(to_csv([found]))))
     assert (row["communication_ns"], row["exposed_communication_ns"]) == ("30000000", "25000000")
+
+
+def test_how_far_a_ranks_clock_was_moved_is_told_of_all_but_the_first() -> None:
+    def rank(number: int, ahead_ns: int) -> Trace:
+        barriers = [("MPI_Barrier", at + ahead_ns, at + ahead_ns + 40) for at in (1000, 2000)]
+        trace = of_rank(make_trace(kernels=[(0, 10, "s1")], mpi=barriers), number)
+        process = dataclasses.replace(trace.processes[0], pid=100 + number)
+        return dataclasses.replace(trace, start_utc_ns=0, processes=(process,))
+
+    traces = [rank(0, 0), rank(1, 0), rank(2, 500)]
+    analyses = api.analyze_together(traces, [Options()] * 3).traces
+
+    said = [line for each in analyses for line in lines(each) if line.startswith("messages")]
+    assert said == [
+        "messages of rank 0",
+        "messages of rank 1, clock not moved (to within 40 ns)",
+        "messages of rank 2, clock moved by -500 ns (to within 40 ns)",
+    ]
 
 
 def test_top_lists_what_could_still_be_hidden_and_counts_the_rest(analysis: Analysis) -> None:
