@@ -89,7 +89,7 @@ class Analyzer:
 
 
 _TABLE_MEANING = {
-    "operations": "no GPU activity table (record with -t cuda)",
+    "operations": "no GPU activity (record with -t cuda, if there was any)",
     "api": "no CUDA API calls (record with -t cuda)",
     "ranges": "no NVTX ranges (record with -t nvtx, and annotate the program)",
     "mpi": "no MPI calls (record with -t mpi)",

@@ -107,7 +107,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
     for name in ("", "what", "outcome", "folder"):
         table.add_column(name)
     for row in rows:
-        what = row["benchmark"] or " ".join(row["command"] or [row["series"] or "?"])
+        program, *arguments = row["command"] or [row["series"] or "?"]
+        what = row["benchmark"] or " ".join((Path(program).name, *arguments))
         beside = ", ".join(filter(None, (row["twin"], row["benchmark"] and row["series"])))
         twin = f" ({beside})" if beside else ""
         met = f" ({row['met']} of {row['expected']} met)" if row["expected"] else ""

@@ -32,7 +32,8 @@ def parent(tmp_path: Path) -> Path:
     met, not_met = {"met": True}, {"met": False}
     record(tmp_path, "c", 1, expected=[met, met], untraced={"passes": {"p": {"median_ns": 2e6}}})
     record(tmp_path, "b", 2, expected=[met, not_met], exit_code=4, twin="pageable")
-    record(tmp_path, "a", 3, exit_code=130, benchmark=None, command=["./a.out", "\x1b[31m"])
+    command = ["/opt/far/away/a.out", "\x1b[31m"]
+    record(tmp_path, "a", 3, exit_code=130, benchmark=None, command=command)
     record(tmp_path, "d", 0, caught="wrong data", twin="shared-buffer")
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "run.json").write_text("{")
@@ -92,6 +93,7 @@ def test_list(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "as expected" in out
     assert "caught" in out
     assert "interrupted" in out
+    assert " a.out " in out  # not where it lies
 
 
 def test_times_that_are_void_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
