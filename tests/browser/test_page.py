@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import sqlite3
+import statistics
 import threading
 import time
 import urllib.error
@@ -19,6 +20,7 @@ from gpuscope import api, samples
 from gpuscope.app import server
 from gpuscope.app.state import Session
 from gpuscope.cli import main
+from tests.make_export import Export
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -838,6 +840,40 @@ def test_the_report_opens_from_a_file_and_moves(chrome: Chrome, tmp_path: Path) 
     page.press("t")
     assert page.script("return document.documentElement.dataset.theme") != before
     assert complaints(page) == []
+
+
+def test_a_report_shows_the_shares_of_short_operations_as_the_page_does(
+    serve: Callable[[Path], Page], tmp_path: Path
+) -> None:
+    """Copies of a microsecond, a millisecond apart, seen from far: the GPU is all but idle."""
+
+    def heights(page: Page) -> list[int]:
+        """Return how many pixels of the GPU's band are filled, at each step of the screen."""
+        found: list[int] = page.script(
+            "const canvas = document.querySelector('.tl-canvas'), pen = canvas.getContext('2d');"
+            "const row = document.querySelector('.tl-label.device'), top = row.offsetTop + 4;"
+            "return Array.from({ length: 40 }, (_, at) => {"
+            "  const x = Math.round((at + 0.5) * canvas.width / 40);"
+            "  return [...pen.getImageData(x, top, 1, row.offsetHeight - 8).data]"
+            "    .filter((_, i) => i % 4 === 3).filter((alpha) => alpha > 0).length;"
+            "});"
+        )
+        return found
+
+    path = tmp_path / "sparse.sqlite"
+    with Export(path) as export:
+        for start in range(0, 2_000_000_000, 1_000_000):
+            export.operation("MEMCPY", start, start + 1_000, copyKind=1, bytes=4)
+    page = serve(path)
+    page.open()
+    shown = heights(page)
+    report = tmp_path / "report.html"
+    assert main(["report", str(path), "-o", str(report)]) == 0
+    page.chrome.get(report.as_uri())
+    page.until(lambda: page.script("return document.querySelector('.tl-label.device')"))
+    page.until(lambda: any(heights(page)))
+    assert heights(page) == shown
+    assert 0 < statistics.median(shown) < 5
 
 
 def test_a_report_tells_why_and_measures_any_stretch_as_the_page_does(

@@ -7,6 +7,7 @@
   const GUTTER = 228, RULER = 26; // names in pictures are always given so much; on the page the style sheet says
   const HEIGHT = { group: 22, device: 34, idle: 16, range: 20, stream: 26, engine: 24, thread: 22, nvtx: 20, mpi: 20 };
   const MIN_WIDTH_NS = 20, CHARACTER = 6.3;
+  const NEAR = 200, NARROW = 4; // as on the server: so many marks in view are all bars; of more, those that wide
   const EXPOSED = ["h2d", "d2h", "p2p", "comm", "uvm"], COMPUTE = ["kernel", "fused"];
   const IDLE = {
     "idle: host": "its launch by the host", "idle: stream": "its stream", "idle: event": "an event",
@@ -409,24 +410,46 @@
     const inset = (kind) => (kind === "device" ? 4 : 2);
     const exposed = (kind, paint) => kind === "device" && EXPOSED.some((name) => paints[paint].classes.includes(name)) && !COMPUTE.some((name) => paints[paint].classes.includes(name));
 
+    // A report that has all marks of a row, and so no columns of it, shows many narrow ones as the
+    // server does: by their share of each column.
+    function sharesOfMarks(found) {
+      const seen = (start, length) => start <= state.high && start + length >= state.low;
+      const marks = source.whole && !found.columns.length ? found.marks.filter(([paint]) => !hiddenPaint(paint)) : [];
+      let count = 0;
+      for (const [, starts, lengths] of marks) starts.forEach((start, i) => { count += seen(start, lengths[i]); });
+      found.crowded = count > NEAR;
+      if (!found.crowded) return [];
+      const wide = Math.floor(width()), wanted = sought.names.hits;
+      return marks.map(([paint, starts, lengths, , name]) => {
+        const shares = new Float32Array(wide);
+        starts.forEach((start, i) => {
+          if (!seen(start, lengths[i]) || lengths[i] * scale() >= NARROW || (wanted && paint < meta.first_set && !wanted[name[i]])) return;
+          const left = Math.max(0, xOf(start)), right = Math.min(wide, xOf(start + lengths[i]));
+          for (let x = Math.floor(left); x < Math.min(wide, Math.max(right, left + 1e-6)); x++) shares[x] = Math.min(1, shares[x] + Math.max(1e-6, Math.min(right, x + 1) - Math.max(left, x)));
+        });
+        return [paint, shares];
+      });
+    }
+
     function paintColumns(painter, { row: { number, height }, y, found, under }, x0) {
       const { kind } = rows[number], tall = height - 2 * inset(kind);
-      const columns = found.columns.filter(([paint]) => !hiddenPaint(paint));
+      const columns = found.columns.filter(([paint]) => !hiddenPaint(paint)).concat(sharesOfMarks(found));
       if (!columns.length) return;
       // The more runs together, the lower it lies.
       if (kind === "device") columns.sort(([a], [b]) => paints[b].classes.length - paints[a].classes.length || a - b);
-      const count = columns[0][1].length - 1, wide = Math.floor(width());
+      const wide = Math.floor(width());
       const at = (sums, t) => {
+        const count = sums.length - 1;
         const place = Math.min(count, Math.max(0, (t - data.low_ns) / data.column_ns)), whole = Math.floor(place);
         return sums[whole] + (whole < count ? (place - whole) * (sums[whole + 1] - sums[whole]) : 0);
       };
       const sum = new Float32Array(wide), alone = new Float32Array(wide), foot = new Float32Array(wide).fill(tall);
       const size = 1 / scale() / data.column_ns;
-      const heights = columns.map(([paint, sums]) => {
-        const shares = new Float32Array(wide), bare = exposed(kind, paint);
-        let before = at(sums, state.low);
+      const heights = columns.map(([paint, known]) => {
+        const shares = new Float32Array(wide), bare = exposed(kind, paint), counted = known instanceof Float32Array;
+        let before = counted ? 0 : at(known, state.low);
         for (let x = 0; x < wide; x++) {
-          const now = at(sums, timeAt(x + 1)), share = (now - before) / size;
+          const now = counted ? 0 : at(known, timeAt(x + 1)), share = counted ? known[x] : (now - before) / size;
           before = now;
           if (share <= 1e-9) continue;
           shares[x] = share;
@@ -464,6 +487,7 @@
           if (starts[i] > state.high || starts[i] + lengths[i] < state.low) continue;
           const left = Math.max(-2, xOf(starts[i])), right = Math.min(width() + 2, xOf(starts[i] + lengths[i]));
           const wide = Math.max(1, right - left);
+          if (found.crowded && lengths[i] * scale() < NARROW) continue; // among the columns
           const dim = wanted && paint < meta.first_set && !wanted[name[i]];
           const [lane, count] = found.lanes ? found.lanes[part][i] : [0, 1], high = tall / count, begin = top + lane * high;
           (dim ? pale : list).push(x0 + left, begin, wide, count > 1 ? Math.max(0.5, high - 0.5) : high);
