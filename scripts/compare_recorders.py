@@ -6,8 +6,8 @@
 `answers` compares operations (class, name, bytes, stream), calls, ranges, verdicts and overlap
 ratios; NAME:TWIN is a benchmark's variant, NAME alone a benchmark or a program of
 tests/gpu/programs. Each is recorded `--times` by each recorder: the medians of a ratio are
-compared, and held against how far it moves under one recorder. `overhead` times 100 000 small
-launches. Needs a GPU, CuPy, nvtx and nsys.
+compared, and held against how far it moves under one recorder. `--keep FOLDER` keeps the traces.
+`overhead` times 100 000 small launches. Needs a GPU, CuPy, nvtx and nsys.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any
 from gpuscope import api
 from gpuscope.analysis import Options
 from gpuscope.benchmarks import BENCHMARKS
+from gpuscope.errors import GpuscopeError
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Analysis
 from gpuscope.model.trace import Trace
@@ -38,6 +39,8 @@ from gpuscope.recording.nsys import parse_capture
 
 SMALL = {"streams": ("--size", "16M"), "graph": ("--size", "16M"), "multicopy": ("--size", "16M")}
 """Options that keep the runs short."""
+UNDER_WAY = 3
+"""Recordings at a time: one starts, one has the GPU, and one is exported and read."""
 LAUNCHES = 100_000
 _CLASSES = {code: name for name, code in CODE.items()}
 
@@ -59,6 +62,17 @@ with stream:
     cupy.cuda.runtime.profilerStop()
 print("TOOK", *took)
 """
+
+_TURN = """\
+import fcntl, importlib, runpy, sys
+path, slow, module, *options = sys.argv[1:]
+importlib.import_module(slow)
+turn = open(path, "a")
+fcntl.lockf(turn, fcntl.LOCK_EX)
+sys.argv = [module, *options]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+"""Waits for the GPU when it has imported what takes long, and has it until it ends."""
 
 
 class Quiet(Display):
@@ -156,8 +170,9 @@ Said = tuple[dict[str, Counter[Any]], list[tuple[str, float, str]]]
 """What is in one recording, and its judged pairs."""
 
 
-def read(which: recorder.Recorder, place: folder.RunFolder, limits: Any) -> Said:
-    """Export and analyze one recording."""
+def say(which: recorder.Recorder, command: list[str], where: Path, limits: Any) -> Said:
+    """Record `command`, and read what comes of it."""
+    place = record(which, command, where, Quiet())
     which.export(place, Quiet())
     trace = open_trace(place.sqlite)
     return describe(trace), list(pairs(api.analyze_trace(trace, Options(ratio_limits=limits))))
@@ -188,45 +203,49 @@ class Programs:
         """
         base, _, twin = name.partition(":")
         if base not in {benchmark.name for benchmark in BENCHMARKS}:
-            return [sys.executable, "-m", f"tests.gpu.programs.{base}"], {}
+            slow = {"training": "torch"}.get(base, "cupy")
+            return self._in_turn([sys.executable, "-m", f"tests.gpu.programs.{base}"], slow), {}
         plan = self._root / f"{base}.json"
         words = [*SMALL.get(base, ()), "--reps", "3"]
         if base not in self._limits:
-            argv = launch.benchmark_argv(base, words, plan)
+            argv = self._in_turn(launch.benchmark_argv(base, words, plan), "cupy")
             subprocess.run(argv, check=True, capture_output=True)
             self._limits[base] = api.ratio_limits(json.loads(plan.read_text()))
         words += ["--twin", twin] if twin else []
-        result = self._root / "traced.json"
-        return launch.benchmark_argv(base, words, result, plan=plan), self._limits[base]
+        argv = launch.benchmark_argv(base, words, self._root / "traced.json", plan=plan)
+        return self._in_turn(argv, "cupy"), self._limits[base]
+
+    def _in_turn(self, argv: list[str], slow: str) -> list[str]:
+        """Have a module, given as `python -m`, import `slow` first and then wait for the GPU."""
+        at = argv.index("-m")
+        return [*argv[:at], "-c", _TURN, str(self._root / "turn"), slow, *argv[at + 1 :]]
 
 
-def answers(names: list[str], times: int) -> None:
+def answers(names: list[str], times: int, root: Path) -> None:
     """Print the table of what both recorders say of the same programs."""
-    tools = recorders()
     print(
         "| program | operations | equal | ranges | verdicts | medians apart by no more than "
         "the spread | the pair farthest beyond it, or apart | by | spread under nsys, cupti |"
     )
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     details: list[str] = []
-    before: list[tuple[str, dict[str, list[Future[Said]]]]] = []
-    # Recordings are read by a process of its own while the next program runs. It is there before
-    # the first one, or what ends the tree of a recorded program would end it too.
-    with tempfile.TemporaryDirectory() as root, ProcessPoolExecutor(1) as beside:
-        beside.submit(int).result()
-        programs = Programs(Path(root))
+    tools, programs = recorders(), Programs(root)
+    # Each recording has a process of its own: what ends the tree of a recorded program would end
+    # all others too.
+    with ProcessPoolExecutor(UNDER_WAY) as pool:
+        readings: dict[str, dict[str, list[Future[Said]]]] = {}
         for name in names:
             command, limits = programs.command(name)
-            readings: dict[str, list[Future[Said]]] = {tool: [] for tool in tools}
+            readings[name] = {tool: [] for tool in tools}
             for turn in range(times):
                 for tool, which in tools.items():
-                    place = record(which, command, Path(root, f"{name}-{tool}-{turn}"), Quiet())
-                    readings[tool].append(beside.submit(read, which, place, limits))
-            before.append((name, readings))
-            if len(before) > 1:
-                details += compare(*before.pop(0))
-        for one in before:
-            details += compare(*one)
+                    where = root / f"{name}-{tool}-{turn}"
+                    readings[name][tool].append(pool.submit(say, which, command, where, limits))
+        for name, of_tools in readings.items():
+            try:
+                details += compare(name, of_tools)
+            except GpuscopeError as error:
+                print(f"| {name} | {error} |", flush=True)
     print("\n".join(details[:60]))
 
 
@@ -308,11 +327,15 @@ def main() -> None:
     parser.add_argument("what", choices=("answers", "overhead"))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--keep", type=Path)
     args = parser.parse_intermixed_args()
     if args.what == "overhead":
         overhead(args.names or ["none", "nsys", "cupti"])
     else:
-        answers(args.names, args.times)
+        with tempfile.TemporaryDirectory() as passing:
+            root = args.keep or Path(passing)
+            root.mkdir(parents=True, exist_ok=True)
+            answers(args.names, args.times, root)
 
 
 if __name__ == "__main__":

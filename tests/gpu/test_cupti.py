@@ -1,7 +1,9 @@
 """The recorder through CUPTI on a real GPU: each test is a program of its own, as a user's is."""
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -114,3 +116,77 @@ def test_what_finds_no_space_is_counted_and_said(tmp_path: Path, limit_bytes: in
     assert (len(trace.operations) == 30_000) == (not is_small)
     found = {finding.id for finding in api.analyze_trace(trace, Options()).findings}
     assert ("lost-records" in found) == is_small
+
+
+MANY_KINDS = f"""\
+import gpuscope
+{WORK}
+runtime = cupy.cuda.runtime
+kernel = cupy.RawKernel('extern "C" __global__ void tiny(float* x) {{}}', "tiny")
+urgent = cupy.cuda.Stream(non_blocking=True, priority=-1)
+there, pinned = cupy.empty(1024, "f"), cupy.cuda.alloc_pinned_memory(4096)
+event = cupy.cuda.Event(disable_timing=True)
+devices = runtime.getDeviceCount()
+if devices > 1:
+    with cupy.cuda.Device(1):
+        far = cupy.empty(1024, "f")
+with stream:
+    kernel((1,), (32,), (x,))
+    stream.begin_capture()
+    kernel((1,), (32,), (x,))
+    kernel((1,), (32,), (x,))
+    graph = stream.end_capture()
+    graph.launch(stream)
+    stream.synchronize()
+
+def work():
+    runtime.memcpyAsync(x.data.ptr, pinned.ptr, 4096, 1, stream.ptr)
+    with stream:
+        kernel((1,), (32,), (x,))
+    runtime.memsetAsync(x.data.ptr, 7, 100, stream.ptr)
+    event.record(stream)
+    urgent.wait_event(event)
+    runtime.memcpyAsync(there.data.ptr, x.data.ptr, 512, 3, urgent.ptr)
+    event.synchronize()
+    urgent.synchronize()
+    if devices > 1:
+        runtime.memcpyPeerAsync(far.data.ptr, 1, x.data.ptr, 0, 2048, stream.ptr)
+    graph.launch(stream)
+    runtime.deviceSynchronize()
+
+with gpuscope.record("nodes.sqlite"):
+    work()
+with gpuscope.record("whole.sqlite", whole_graphs=True):
+    work()
+print(devices)
+"""
+
+
+def test_every_kind_of_record(tmp_path: Path) -> None:
+    (tmp_path / "kinds.py").write_text(MANY_KINDS)
+    devices = int(run(tmp_path, "kinds.py").stdout)
+
+    def rows(trace: str, what: str, table: str, rest: str = "") -> list[tuple[int, ...]]:
+        with contextlib.closing(sqlite3.connect(tmp_path / f"{trace}.sqlite")) as database:
+            return database.execute(f"SELECT {what} FROM {table} {rest}").fetchall()
+
+    of = "CUPTI_ACTIVITY_KIND_"
+    far = [(2048, 10)] if devices > 1 else []
+    for trace, graph_nodes in (("nodes", 2), ("whole", 0)):
+        kernels = [node for (node,) in rows(trace, "graphNodeId", f"{of}KERNEL")]
+        assert len(kernels) == 1 + graph_nodes
+        assert len(set(filter(None, kernels))) == graph_nodes
+        tables = {name for (name,) in rows(trace, "name", "sqlite_master")}
+        assert (f"{of}GRAPH_TRACE" in tables) == (trace == "whole")
+        copies = rows(trace, "bytes, copyKind", f"{of}MEMCPY", "ORDER BY start")
+        assert copies == [(4096, 1), (512, 8), *far]
+        assert rows(trace, "bytes, value", f"{of}MEMSET") == [(100, 7)]
+        ((event, recorded),) = rows(trace, "eventId, eventSyncId", f"{of}CUDA_EVENT")
+        waits = rows(trace, "syncType, eventId, eventSyncId", f"{of}SYNCHRONIZATION")
+        assert {(2, event, recorded), (1, event, recorded)} <= set(waits)
+        assert {3, 4} <= {kind for kind, _, _ in waits}
+        priorities = rows(trace, "priority, flag", "TARGET_INFO_CUDA_STREAM", "WHERE flag = 2")
+        assert sorted(priorities) == [(-1, 2), (0, 2)]
+        contexts = rows(trace, "deviceId", "TARGET_INFO_CUDA_CONTEXT_INFO")
+        assert {device for (device,) in contexts} == set(range(min(devices, 2)))
+        assert len(rows(trace, "id", "TARGET_INFO_GPU")) == devices

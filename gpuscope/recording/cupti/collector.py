@@ -185,7 +185,7 @@ class Collector:
                 environment={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
             )
         )
-        self.library.register(self._hand_out, self._take_back)
+        self.library.register(self._hand_out, self._take_back, self._heard)
         _ACTIVE.append(self)
         os.register_at_fork(after_in_child=self._leave_to_parent)
         for kind in _RESOURCES:
@@ -204,7 +204,7 @@ class Collector:
             for is_driver, number in wanted
             if "Start" in (self._driver_calls if is_driver else self._runtime_calls)[number]
         }
-        self.library.on_calls(wanted, self._heard)
+        self.library.on_calls(wanted)
 
     def stop(self) -> None:
         """End: have all buffers handed back, and write what is needed to read them."""
@@ -233,7 +233,8 @@ class Collector:
         )
 
     def close(self) -> None:
-        """Give the space of the buffers back, if CUPTI has handed back all of them."""
+        """Let another profiler in; give the buffers' space back if CUPTI has handed back all."""
+        self.library.release()
         if next(self._returns) == self._used:
             del self._anchor
             self._map.close()

@@ -154,6 +154,7 @@ class Library:
             msg = f"{path} does not load as libcupti ({error}): set {VARIABLE} to one that does."
             raise MissingError(msg) from None
         self.api_version = number.value
+        self._subscriber = ctypes.c_void_p()
 
     @property
     def version_text(self) -> str:
@@ -174,8 +175,9 @@ class Library:
         code = getattr(self._cupti, function)(*arguments)
         if code == _MULTIPLE_SUBSCRIBERS:
             msg = (
-                "another profiler records this program already (nsys, or torch.profiler?), and "
-                "CUPTI serves one: leave that one out, or this."
+                "another profiler is attached to this program already (nsys, or torch.profiler, "
+                "which may stay so when it has done), and CUPTI serves one: record in a process "
+                "without it."
             )
             raise MissingError(msg)
         if code:
@@ -237,8 +239,21 @@ class Library:
         self,
         requested: Callable[[Any, Any, Any], None],
         completed: Callable[[Any, Any, Any, Any, Any], None],
+        heard: Callable[[bool, int, bool], None],
     ) -> None:
-        """Let `requested` hand out zeroed buffers, and `completed` take them back."""
+        """Let `requested` hand out zeroed buffers, and `completed` take them back.
+
+        `heard` is called where :meth:`on_calls` asks for it. It is subscribed in any case: two
+        profilers that use the same libcupti take each other's buffers without a word, but only one
+        of them can subscribe.
+        """
+
+        def hear(_user: Any, domain: int, callback_id: int, data: Any) -> None:
+            heard(domain == _DRIVER_DOMAIN, callback_id, bool(data[0]))
+
+        callback = _ApiCallback(hear)
+        _KEPT.append(callback)
+        self.call("cuptiSubscribe", ctypes.byref(self._subscriber), callback, None)
         self.call("cuptiSetThreadIdType", _SYSTEM_THREAD_ID)
         yes, size = ctypes.c_uint8(1), ctypes.c_size_t(1)
         self.call(
@@ -247,6 +262,10 @@ class Library:
         callbacks = BuffersRequested(requested), BuffersCompleted(completed)
         _KEPT.extend(callbacks)
         self.call("cuptiActivityRegisterCallbacks", *callbacks)
+
+    def release(self) -> None:
+        """Let another profiler subscribe."""
+        self.call("cuptiUnsubscribe", self._subscriber)
 
     def enable(self, kind: int, *, dump: bool = False) -> None:
         """Record activities of `kind`; with `dump` also those that exist already."""
@@ -269,27 +288,15 @@ class Library:
             for callback_id in but:
                 self.call(function, callback_id, ctypes.c_uint8(0))
 
-    def on_calls(
-        self,
-        callback_ids: Sequence[tuple[bool, int]],
-        heard: Callable[[bool, int, bool], None],
-    ) -> None:
-        """Call `heard` before and after some of the program's calls.
+    def on_calls(self, callback_ids: Sequence[tuple[bool, int]]) -> None:
+        """Have what was registered called before and after some of the program's calls.
 
-        `callback_ids` says of each whether it is one of the driver, and its id; `heard` gets these
-        two, and whether the call returns.
+        `callback_ids` says of each whether it is one of the driver, and its id; the callback gets
+        these two, and whether the call returns.
         """
-
-        def hear(_user: Any, domain: int, callback_id: int, data: Any) -> None:
-            heard(domain == _DRIVER_DOMAIN, callback_id, bool(data[0]))
-
-        callback = _ApiCallback(hear)
-        _KEPT.append(callback)
-        subscriber = ctypes.c_void_p()
-        self.call("cuptiSubscribe", ctypes.byref(subscriber), callback, None)
         for is_driver, callback_id in callback_ids:
             domain = _DRIVER_DOMAIN if is_driver else _RUNTIME_DOMAIN
-            self.call("cuptiEnableCallback", 1, subscriber, domain, callback_id)
+            self.call("cuptiEnableCallback", 1, self._subscriber, domain, callback_id)
 
     def flush(self) -> None:
         """Have all buffers handed back."""

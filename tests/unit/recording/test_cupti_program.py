@@ -303,7 +303,7 @@ def test_a_capture_of_nsys_alone_is_refused(tmp_path: Path) -> None:
     ("options", "sentence"),
     [
         ({"driver": None}, "no NVIDIA driver here"),
-        ({"fault": "busy"}, "another profiler records this program already"),
+        ({"fault": "busy"}, "another profiler is attached to this program already"),
         ({"fault": "refuses"}, r"cuptiActivityEnable.* failed: CUPTI_ERROR_FAKE \(999\)"),
     ],
 )

@@ -125,7 +125,7 @@ def test_records_beyond_the_limit_are_dropped_and_told(tmp_path: Path) -> None:
     ("text", "fault", "sentence"),
     [
         ("with gpuscope.record('no/out.sqlite'): pass", "", "no/out.sqlite cannot be written"),
-        ("with gpuscope.record('out.sqlite'): pass", "busy", "another profiler records"),
+        ("with gpuscope.record('out.sqlite'): pass", "busy", "another profiler is attached"),
         (
             "with gpuscope.record('a.sqlite'):\n    with gpuscope.record('b.sqlite'): pass",
             "",
