@@ -306,7 +306,11 @@ def overhead(names: list[str]) -> None:
                     place = record(tools[name], command, Path(root, name), display)
                     if name == "cupti":  # says what its own code took
                         tools[name].export(place, display)
-                line = next(line for line in display.lines if line.startswith("TOOK"))
+                line = next((line for line in display.lines if line.startswith("TOOK")), None)
+                if line is None:
+                    sys.exit(
+                        "\n".join([f"{name}: the program ended without times", *display.lines])
+                    )
                 took[name] += [float(word) for word in line.split()[1:]]
                 said += [line for line in display.lines if "recorder's Python" in line]
     base = statistics.median(took[names[0]])

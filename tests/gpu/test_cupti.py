@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,25 +119,27 @@ def test_what_finds_no_space_is_counted_and_said(tmp_path: Path, limit_bytes: in
     assert ("lost-records" in found) == is_small
 
 
-MANY_KINDS = f"""\
-import gpuscope
-{WORK}
+MANY_KINDS = """\
+import cupy, gpuscope
 runtime = cupy.cuda.runtime
-kernel = cupy.RawKernel('extern "C" __global__ void tiny(float* x) {{}}', "tiny")
-urgent = cupy.cuda.Stream(non_blocking=True, priority=-1)
-there, pinned = cupy.empty(1024, "f"), cupy.cuda.alloc_pinned_memory(4096)
-event = cupy.cuda.Event(disable_timing=True)
 devices = runtime.getDeviceCount()
-if devices > 1:
-    with cupy.cuda.Device(1):
-        far = cupy.empty(1024, "f")
-with stream:
-    kernel((1,), (32,), (x,))
-    stream.begin_capture()
-    kernel((1,), (32,), (x,))
-    kernel((1,), (32,), (x,))
-    graph = stream.end_capture()
-    graph.launch(stream)
+
+def prepare():
+    global x, kernel, stream, urgent, there, far, pinned, event, graph
+    x, there = cupy.empty(1024, "f"), cupy.empty(1024, "f")
+    pinned, event = cupy.cuda.alloc_pinned_memory(4096), cupy.cuda.Event(disable_timing=True)
+    kernel = cupy.RawKernel('extern "C" __global__ void tiny(float* x) {}', "tiny")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    urgent = cupy.cuda.Stream(non_blocking=True, priority=-1)
+    if devices > 1:
+        with cupy.cuda.Device(1):
+            far = cupy.empty(1024, "f")
+    with stream:
+        kernel((1,), (32,), (x,))
+        stream.begin_capture()
+        kernel((1,), (32,), (x,))
+        kernel((1,), (32,), (x,))
+        graph = stream.end_capture()
     stream.synchronize()
 
 def work():
@@ -153,40 +156,119 @@ def work():
         runtime.memcpyPeerAsync(far.data.ptr, 1, x.data.ptr, 0, 2048, stream.ptr)
     graph.launch(stream)
     runtime.deviceSynchronize()
-
-with gpuscope.record("nodes.sqlite"):
-    work()
-with gpuscope.record("whole.sqlite", whole_graphs=True):
-    work()
-print(devices)
 """
 
 
+def rows(trace: Path, what: str, table: str) -> list[tuple[Any, ...]]:
+    with contextlib.closing(sqlite3.connect(trace)) as database:
+        return database.execute(f"SELECT {what} FROM {table}").fetchall()
+
+
 def test_every_kind_of_record(tmp_path: Path) -> None:
-    (tmp_path / "kinds.py").write_text(MANY_KINDS)
-    devices = int(run(tmp_path, "kinds.py").stdout)
+    (tmp_path / "nodes.py").write_text(
+        f"{MANY_KINDS}"
+        "prepare()\n"
+        "with gpuscope.record('nodes.sqlite'):\n"
+        "    work()\n"
+        "print(devices)\n"
+    )
+    devices = int(run(tmp_path, "nodes.py").stdout)
+    trace, of = tmp_path / "nodes.sqlite", "CUPTI_ACTIVITY_KIND_"
 
-    def rows(trace: str, what: str, table: str, rest: str = "") -> list[tuple[int, ...]]:
-        with contextlib.closing(sqlite3.connect(tmp_path / f"{trace}.sqlite")) as database:
-            return database.execute(f"SELECT {what} FROM {table} {rest}").fetchall()
-
-    of = "CUPTI_ACTIVITY_KIND_"
+    kernels = [node for (node,) in rows(trace, "graphNodeId", f"{of}KERNEL")]
+    assert len(kernels) == 3
+    assert len(set(filter(None, kernels))) == 2
     far = [(2048, 10)] if devices > 1 else []
-    for trace, graph_nodes in (("nodes", 2), ("whole", 0)):
-        kernels = [node for (node,) in rows(trace, "graphNodeId", f"{of}KERNEL")]
-        assert len(kernels) == 1 + graph_nodes
-        assert len(set(filter(None, kernels))) == graph_nodes
-        tables = {name for (name,) in rows(trace, "name", "sqlite_master")}
-        assert (f"{of}GRAPH_TRACE" in tables) == (trace == "whole")
-        copies = rows(trace, "bytes, copyKind", f"{of}MEMCPY", "ORDER BY start")
-        assert copies == [(4096, 1), (512, 8), *far]
-        assert rows(trace, "bytes, value", f"{of}MEMSET") == [(100, 7)]
-        ((event, recorded),) = rows(trace, "eventId, eventSyncId", f"{of}CUDA_EVENT")
-        waits = rows(trace, "syncType, eventId, eventSyncId", f"{of}SYNCHRONIZATION")
-        assert {(2, event, recorded), (1, event, recorded)} <= set(waits)
-        assert {3, 4} <= {kind for kind, _, _ in waits}
-        priorities = rows(trace, "priority, flag", "TARGET_INFO_CUDA_STREAM", "WHERE flag = 2")
-        assert sorted(priorities) == [(-1, 2), (0, 2)]
-        contexts = rows(trace, "deviceId", "TARGET_INFO_CUDA_CONTEXT_INFO")
-        assert {device for (device,) in contexts} == set(range(min(devices, 2)))
-        assert len(rows(trace, "id", "TARGET_INFO_GPU")) == devices
+    assert rows(trace, "bytes, copyKind", f"{of}MEMCPY ORDER BY start") == [
+        (4096, 1),
+        (512, 8),
+        *far,
+    ]
+    assert rows(trace, "bytes, value", f"{of}MEMSET") == [(100, 7)]
+    ((event, recorded),) = rows(trace, "eventId, eventSyncId", f"{of}CUDA_EVENT")
+    waits = rows(trace, "syncType, eventId, eventSyncId", f"{of}SYNCHRONIZATION")
+    assert {(2, event, recorded), (1, event, recorded)} <= set(waits)
+    assert {3, 4} <= {kind for kind, _, _ in waits}
+    streams = {(stream.priority, stream.kind) for stream in open_trace(trace).streams}
+    assert {(-1, "non-blocking"), (0, "non-blocking")} <= streams
+    contexts = {device for (device,) in rows(trace, "deviceId", "TARGET_INFO_CUDA_CONTEXT_INFO")}
+    assert contexts == set(range(min(devices, 2)))
+    assert len(rows(trace, "id", "TARGET_INFO_GPU")) == devices
+
+
+def test_graphs_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "whole.py").write_text(
+        f"{MANY_KINDS}"
+        "with gpuscope.record('whole.sqlite', whole_graphs=True):\n"
+        "    prepare()\n"
+        "    work()\n"
+        "with gpuscope.record('nodes.sqlite'):\n"
+        "    work()\n"
+    )
+    run(tmp_path, "whole.py")
+
+    whole, kernels = tmp_path / "whole.sqlite", "CUPTI_ACTIVITY_KIND_KERNEL"
+    assert len(rows(whole, "start", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE")) == 1
+    assert rows(whole, "graphNodeId", kernels) == [(None,)] * 2
+    nodes = [node for (node,) in rows(tmp_path / "nodes.sqlite", "graphNodeId", kernels)]
+    assert len(set(filter(None, nodes))) == 2
+
+
+BESIDE_TORCH = """\
+import gpuscope, torch
+from gpuscope.errors import MissingError
+
+x = torch.zeros(4, device="cuda")
+torch.cuda.synchronize()
+profiler = torch.profiler.profile(activities=list(torch.profiler.supported_activities()))
+
+def add():
+    x.add_(1)
+    torch.cuda.synchronize()
+
+def count():
+    return sum(event.device_type == torch.autograd.DeviceType.CUDA for event in profiler.events())
+"""
+
+
+def test_a_block_in_that_of_torchs_profiler_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "inside.py").write_text(
+        f"{BESIDE_TORCH}"
+        "with gpuscope.record('before.sqlite'):\n"
+        "    add()\n"
+        "with profiler:\n"
+        "    add()\n"
+        "    try:\n"
+        "        with gpuscope.record('inside.sqlite'):\n"
+        "            add()\n"
+        "    except MissingError as error:\n"
+        "        print(error)\n"
+        "    add()\n"
+        "print(count())\n"
+    )
+    said, seen = run(tmp_path, "inside.py").stdout.splitlines()
+
+    assert said.startswith("another profiler is attached to this program already")
+    assert int(seen) == 2
+    assert not (tmp_path / "inside.sqlite").exists()
+    operations = open_trace(tmp_path / "before.sqlite").operations
+    assert operations is not None
+    assert len(operations) == 1
+
+
+def test_torchs_profiler_takes_nothing_from_a_recording(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "around.py").write_text(
+        f"{BESIDE_TORCH}"
+        "with gpuscope.record('around.sqlite'):\n"
+        "    add()\n"
+        "    with profiler:\n"
+        "        add()\n"
+        "    add()\n"
+    )
+    run(tmp_path, "around.py")
+
+    operations = open_trace(tmp_path / "around.sqlite").operations
+    assert operations is not None
+    assert len(operations) == 3

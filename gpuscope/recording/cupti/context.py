@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuscope.errors import OutputError
+from gpuscope.errors import OutputError, UsageError
 from gpuscope.recording import machine
 from gpuscope.recording.cupti import collector, export, library, program
 from gpuscope.recording.cupti.spool import LIMIT_BYTES, Spool
@@ -39,7 +39,9 @@ def record(
     limit_bytes
         Space for records. What comes after it is full is dropped; the trace tells how much.
     whole_graphs
-        Record the launch of a CUDA graph as one operation, in place of its nodes: costs less.
+        Record the launch of a CUDA graph as one operation, in place of its nodes: costs less. For
+        blocks that begin before the program uses CUDA: at the launch of a graph that was made
+        before, CUPTI crashes.
 
     Yields
     ------
@@ -53,8 +55,14 @@ def record(
     OutputError
         The trace cannot be written.
     UsageError
-        Another ``record`` is under way.
+        Another ``record`` is under way; or `whole_graphs`, and CUDA is in use already.
     """
+    if whole_graphs and library.is_cuda_in_use():
+        msg = (
+            "whole_graphs is for a block that begins before the program uses CUDA: begin it "
+            "earlier, or leave whole_graphs out, which records the nodes of graphs."
+        )
+        raise UsageError(msg)
     chosen = rank_path(Path(path))
     with _spool(chosen) as spool:
         found = library.Library(library.find())

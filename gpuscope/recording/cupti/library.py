@@ -135,6 +135,20 @@ def wait_for_gpu() -> None:
         ctypes.CDLL("libcuda.so.1").cuCtxSynchronize()
 
 
+def is_cuda_in_use() -> bool:
+    """Whether this process has made a context on a GPU."""
+    with contextlib.suppress(OSError):
+        cuda = ctypes.CDLL("libcuda.so.1")
+        count, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+        if cuda.cuDeviceGetCount(ctypes.byref(count)) == 0:  # fails before cuInit
+            for device in range(count.value):
+                pointers = ctypes.byref(flags), ctypes.byref(active)
+                cuda.cuDevicePrimaryCtxGetState(device, *pointers)
+                if active.value:
+                    return True
+    return False
+
+
 class Library:
     """A loaded libcupti.
 

@@ -49,6 +49,14 @@ class Cuda:
     def cuCtxSynchronize(self):
         return 0
 
+    def cuDeviceGetCount(self, pointer):
+        pointer._obj.value = 2
+        return 3 if FAULT == "not initialized" else 0
+
+    def cuDevicePrimaryCtxGetState(self, device, flags, active):
+        active._obj.value = device if FAULT == "in use" else 0
+        return 0
+
 
 class Cupti:
     """Fills one buffer after another, and gives each back when it is full or flushed."""
@@ -253,7 +261,7 @@ def install_nvtx(folder: Path) -> None:
 
 
 def install(folder: Path, *, driver: int | None = 13000, fault: str = "") -> Path:
-    """Write the stand-in into `folder`; `fault` is "busy" or "refuses"."""
+    """Write the stand-in into `folder`; `fault` is what goes wrong."""
     folder.mkdir(parents=True, exist_ok=True)
     root = str(Path(__file__).parents[3])
     (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE)

@@ -127,6 +127,11 @@ def test_records_beyond_the_limit_are_dropped_and_told(tmp_path: Path) -> None:
         ("with gpuscope.record('no/out.sqlite'): pass", "", "no/out.sqlite cannot be written"),
         ("with gpuscope.record('out.sqlite'): pass", "busy", "another profiler is attached"),
         (
+            "with gpuscope.record('out.sqlite', whole_graphs=True): pass",
+            "in use",
+            "begins before the program uses CUDA",
+        ),
+        (
             "with gpuscope.record('a.sqlite'):\n    with gpuscope.record('b.sqlite'): pass",
             "",
             "one recording at a time",
@@ -139,3 +144,12 @@ def test_what_cannot_be_is_said(tmp_path: Path, text: str, fault: str, sentence:
     assert done.returncode == 1
     assert sentence in done.stderr
     assert not (tmp_path / "out.sqlite").exists()
+
+
+@pytest.mark.parametrize("fault", ["", "not initialized"])
+def test_whole_graphs_before_cuda_is_in_use(tmp_path: Path, fault: str) -> None:
+    text = "with gpuscope.record('out.sqlite', whole_graphs=True):\n    gpu.launch('inside')\n"
+    done = run(tmp_path, text, fault=fault)
+
+    assert done.returncode == 0, done.stderr
+    assert names_in(tmp_path / "out.sqlite") == ["inside"]
