@@ -83,11 +83,7 @@ class Batch:
         axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
         sizes = np.diff(np.append(first, len(rows)))
         shift = spread(axis.shift, sizes)
-        some = end > start
-        far = np.iinfo(np.int64).max
-        begin = np.minimum.reduceat(np.where(some, start, far), first)
-        finish = np.maximum.reduceat(np.where(some, end, -1), first)
-        span = np.where(finish >= 0, finish - begin, 0)
+        span = spans(start, end, first)
         entry = spread(groups.entry[group[first]], sizes)
         start += shift
         end += shift
@@ -100,6 +96,18 @@ class Batch:
             shift=shift,
             span_ns=sum_by(span, entry[first], entries),
         )
+
+
+def spans(start: Int64, end: Int64, first: Int64) -> Int64:
+    """Return the time from the first lasting row to the last of each group; they begin at `first`.
+
+    Times are not negative.
+    """
+    some = end > start
+    far = np.iinfo(np.int64).max
+    begin = np.minimum.reduceat(np.where(some, start, far), first)
+    finish = np.maximum.reduceat(np.where(some, end, -1), first)
+    return np.where(finish >= 0, finish - begin, 0)
 
 
 def device_batches(

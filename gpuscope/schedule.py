@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.batches import Batch
+from gpuscope.batches import Batch, spans
 from gpuscope.cases import Case
 from gpuscope.intervals import BLOCK_ROWS, Axis, added, distinct, run_starts, spread, stable_order
 from gpuscope.model.classes import CODE
@@ -172,8 +172,7 @@ class _Paths:
         self._process = orders.ops.process[operation[self.first]]
         self._begin = np.minimum.reduceat(launch, self.first)
         self._finish = np.maximum.reduceat(launch, self.first)
-        self._span = np.maximum.reduceat(batch.end, self.first)
-        self._span -= np.minimum.reduceat(batch.start, self.first)
+        self._span = spans(batch.start, batch.end, self.first)
         self.known = ~np.logical_or.reduceat(unknown, self.first) & ~self._has_unresolved()
 
         # Waits for events stand in their streams as operations that take no time, before what was

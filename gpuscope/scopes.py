@@ -196,10 +196,15 @@ class Groups:
 
 
 def device_groups(activities: Activities) -> tuple[list[Entry], Groups]:
-    """Return one entry and one group for each device on which an operation ran."""
+    """Return one entry and one group for each device on which an operation ran.
+
+    MPI calls of processes whose devices did nothing, as in a window, belong to none.
+    """
     entries = device_entries(activities)
     devices = np.array([entry.device for entry in entries], np.int64)
     order = order_by(activities.device, activities.start_ns)
+    if len(entries) < len(distinct(activities.device)):
+        order = order[np.isin(activities.device[order], devices)]
     first = np.searchsorted(activities.device[order], devices)
     return entries, Groups(order, first, np.arange(len(devices)), np.full(len(devices), -1))
 

@@ -353,3 +353,14 @@ def test_waits_of_one_thread_order_nothing_that_another_launches() -> None:
     analysis = analyzed(program.trace())
     bounds = {entry.name: entry.scope.schedule_bound_ns for entry in analysis.ranges}
     assert bounds == {"backward": 40 * US, "forward": 110 * US}
+
+
+def test_a_path_is_no_longer_than_the_span_of_what_takes_time() -> None:
+    program = Synced()
+    program.kernel(1, 30 * US)
+    program.call("cudaDeviceSynchronize", 20 * US)  # by the clocks it is over too early
+    program.kernel(2, 30 * US)
+    program.host(100 * US)
+    program.kernel(1, 0)
+    (device,) = analyzed(program.trace()).devices
+    assert device.scope.schedule_bound_ns == device.scope.span_ns == 52 * US

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gpuscope import api, batches, samples
 from gpuscope.analysis import Options, chosen, run_all
 from gpuscope.analyzers import ANALYZERS
-from gpuscope.model.result import Analysis, RangeResult, Scope
+from gpuscope.model.result import Analysis, MpiFigures, RangeResult, Scope
 from gpuscope.model.tables import STAGED, KernelConfigs
 from gpuscope.model.trace import Trace
 from tests.make_trace import make_trace
@@ -419,3 +419,19 @@ def test_details_run_with_the_scopes_that_they_complete(names: list[str]) -> Non
 
 def test_a_window_without_work_has_no_scopes() -> None:
     assert measured(make_trace(kernels=[(0, 10, "s1")]), window_ns=(50, 60)).devices == ()
+
+
+def test_a_window_with_mpi_calls_alone_has_no_scopes() -> None:
+    trace = make_trace(kernels=[(0, 10, "s1")], mpi=[("MPI_Wait", 50, 60)])
+    assert measured(trace, window_ns=(50, 60)).devices == ()
+
+
+def test_calls_of_a_device_without_work_in_the_window_are_no_others() -> None:
+    trace = make_trace(
+        devices=3,
+        kernels=[(60, 70, "s1"), (0, 10, "s1", {"device": 1}), (80, 90, "s1", {"device": 2})],
+        mpi=[("MPI_Wait", 65, 75)],
+    )
+    devices = measured(trace, window_ns=(50, 100)).devices
+    calls = [(each.device, each.scope.mpi) for each in devices]
+    assert calls == [(0, MpiFigures(1, 10, 5, 5)), (2, MpiFigures(1, 10, 0, 10))]
