@@ -73,6 +73,7 @@ _WORK = (
     layout.CUDA_EVENT,
     layout.OVERHEAD,
     layout.MARKER,
+    layout.MARKER_DATA,
 )
 
 _QUERY = re.compile(

@@ -38,8 +38,40 @@ _PID_SHIFT = 24
 _DRIVER_CLASS, _RUNTIME_CLASS = 1, 0
 _MARK, _PUSH_POP, _START_END, _DOMAIN = 34, 59, 60, 75
 _FLAG_MARK, _FLAG_START, _FLAG_END = 1, 2, 4
+_FLAG_ARGB, _RGB = 2, 0xFFFFFF
+"""That a range has a colour, and what nsys keeps of it."""
 _UNKNOWN_MEMORY = 7
 """nsys's number of "unknown" memory; its other kinds are CUPTI's less one."""
+DEVICE_FACTS = {
+    "l2CacheSize": ("l2CacheSize", 1),
+    "totalMemory": ("globalMemorySize", 1),
+    "memoryBandwidth": ("globalMemoryBandwidth", 1_000),  # from kB/s
+    "clockRate": ("coreClockRate", 1_000),  # from kHz
+    "smCount": ("numMultiprocessors", 1),
+    "cuDevice": ("id", 1),
+    "constantMemory": ("constantMemorySize", 1),
+    "maxIPC": ("maxIPC", 1),
+    "maxRegistersPerBlock": ("maxRegistersPerBlock", 1),
+    "maxShmemPerBlock": ("maxSharedMemoryPerBlock", 1),
+    "maxShmemPerSm": ("maxSharedMemoryPerMultiprocessor", 1),
+    "maxRegistersPerSm": ("maxRegistersPerMultiprocessor", 1),
+    "threadsPerWarp": ("numThreadsPerWarp", 1),
+    "asyncEngines": ("numMemcpyEngines", 1),
+    "maxWarpsPerSm": ("maxWarpsPerMultiprocessor", 1),
+    "maxBlocksPerSm": ("maxBlocksPerMultiprocessor", 1),
+    "maxThreadsPerBlock": ("maxThreadsPerBlock", 1),
+    "maxBlockDimX": ("maxBlockDimX", 1),
+    "maxBlockDimY": ("maxBlockDimY", 1),
+    "maxBlockDimZ": ("maxBlockDimZ", 1),
+    "maxGridDimX": ("maxGridDimX", 1),
+    "maxGridDimY": ("maxGridDimY", 1),
+    "maxGridDimZ": ("maxGridDimZ", 1),
+    "computeMajor": ("computeCapabilityMajor", 1),
+    "computeMinor": ("computeCapabilityMinor", 1),
+    "smMajor": ("computeCapabilityMajor", 1),
+    "smMinor": ("computeCapabilityMinor", 1),
+}
+"""nsys's names of what CUPTI says of a device: its name there, and the factor to nsys's unit."""
 _OVERHEADS = {
     1 << 16: "CUPTI Buffer flush",
     2 << 16: "CUPTI Instrumentation",
@@ -166,7 +198,9 @@ class _Export:
         self._ids: dict[str, int] = {}
         self._global_pid = start.pid << _PID_SHIFT
         self._drop_unfinished()
-        self._ranges = _pair_markers(self._rows(layout.MARKER), self._texts)
+        self._ranges = _pair_markers(
+            self._rows(layout.MARKER), self._rows(layout.MARKER_DATA), self._texts
+        )
         if within is not None:
             self._keep_within(*within)
         times = [
@@ -333,11 +367,13 @@ class _Export:
         same = (
             "registersPerThread", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
             "staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread",
-            "localMemoryTotal", "gridId", "launchType", "sharedMemoryExecuted",
+            "localMemoryTotal", "gridId", "sharedMemoryExecuted",
         )  # fmt: skip
         return {
             **self._place(rows),
             **{name: rows[name] for name in same},
+            # nsys counts from 1; its 0 is unknown.
+            "launchType": rows["launchType"].astype(np.int64) + 1,
             "mangledName": _pick([self._text(text) for text in mangled], codes),
             "demangledName": _pick([self._text(text) for text in demangled], codes),
             "shortName": _pick([self._text(names.short_name(text)) for text in demangled], codes),
@@ -428,6 +464,8 @@ class _Export:
             "globalTid": domain_threads + self._thread(ranges).tolist(),
             "domainId": list(numbers.values())
             + [numbers.get(domain, 0) for domain in ranges["domain"]],
+            "category": [None] * count + ranges["category"],
+            "color": [None] * count + ranges["color"],
         }
 
     def _overheads(self, rows: Records) -> dict[str, _Value]:
@@ -451,14 +489,11 @@ class _Export:
                     "vmId": 0,
                     "id": devices["id"],
                     "name": [None if texts[code] == UNNAMED else texts[code] for code in codes],
-                    "l2CacheSize": devices["l2CacheSize"],
-                    "totalMemory": devices["globalMemorySize"],
-                    "smCount": devices["numMultiprocessors"],
                     "uuid": [str(uuid.UUID(bytes=bytes(row))) for row in devices["uuid"]],
-                    "cuDevice": devices["id"],
-                    "asyncEngines": devices["numMemcpyEngines"],
-                    "computeMajor": devices["computeCapabilityMajor"],
-                    "computeMinor": devices["computeCapabilityMinor"],
+                    **{
+                        name: devices[own].astype(np.int64) * factor
+                        for name, (own, factor) in DEVICE_FACTS.items()
+                    },
                 },
             )
             yield (
@@ -543,14 +578,15 @@ class _Export:
         )
 
 
-def _pair_markers(markers: Records, texts: Mapping[int, str]) -> dict[str, Any]:
-    """Bring the two ends of NVTX ranges together, which come as records of their own.
+def _pair_markers(markers: Records, more: Records, texts: Mapping[int, str]) -> dict[str, Any]:
+    """Bring together what comes as records of their own: both ends of NVTX ranges, and the rest.
 
     Returns
     -------
     dict
         By column: ``start`` and ``end`` (0 where none came) in UTC ns, ``type``, ``processId``,
-        ``threadId``, and the lists ``name`` and ``domain`` (None is the default domain).
+        ``threadId``, and the lists ``name``, ``domain`` (None is the default domain), ``category``
+        and ``color`` (None where none was given).
     """
     begun = markers[(markers["flags"] & (_FLAG_START | _FLAG_MARK)) > 0]
     ended = markers[(markers["flags"] & _FLAG_END) > 0]
@@ -563,6 +599,8 @@ def _pair_markers(markers: Records, texts: Mapping[int, str]) -> dict[str, Any]:
     same_thread = np.ones(len(begun), np.bool_)
     same_thread[found] = ended["threadId"][at[found]] == begun["threadId"][found]
     is_mark = (begun["flags"] & _FLAG_MARK) > 0
+    rest = {int(row["id"]): row for row in more}
+    attributes = [rest.get(int(number)) for number in begun["id"]]
     domains = [texts.get(int(address)) for address in begun["domain"]]
     return {
         "start": begun["timestamp"],
@@ -572,6 +610,11 @@ def _pair_markers(markers: Records, texts: Mapping[int, str]) -> dict[str, Any]:
         "threadId": begun["threadId"],
         "name": [texts.get(int(address), UNNAMED) for address in begun["name"]],
         "domain": [None if name == collector.DEFAULT_DOMAIN else name for name in domains],
+        "category": [None if row is None else int(row["category"]) or None for row in attributes],
+        "color": [
+            None if row is None or not row["flags"] & _FLAG_ARGB else int(row["color"]) & _RGB
+            for row in attributes
+        ],
     }
 
 

@@ -28,6 +28,7 @@ DEVICE = 8
 CONTEXT = 9
 CONCURRENT_KERNEL = 10
 MARKER = 12
+MARKER_DATA = 13
 OVERHEAD = 17
 MEMCPY_PEER = 22
 CUDA_EVENT = 36
@@ -109,10 +110,28 @@ FIELDS: Mapping[int, Mapping[str, Field]] = {
     DRIVER: _API,
     RUNTIME: _API,
     DEVICE: _fields(
+        globalMemoryBandwidth=(8, "u8"),
         globalMemorySize=(16, "u8"),
+        constantMemorySize=(24, "u4"),
         l2CacheSize=(28, "u4"),
+        numThreadsPerWarp=(32, "u4"),
+        coreClockRate=(36, "u4"),
         numMemcpyEngines=(40, "u4"),
         numMultiprocessors=(44, "u4"),
+        maxIPC=(48, "u4"),
+        maxWarpsPerMultiprocessor=(52, "u4"),
+        maxBlocksPerMultiprocessor=(56, "u4"),
+        maxSharedMemoryPerMultiprocessor=(60, "u4"),
+        maxRegistersPerMultiprocessor=(64, "u4"),
+        maxRegistersPerBlock=(68, "u4"),
+        maxSharedMemoryPerBlock=(72, "u4"),
+        maxThreadsPerBlock=(76, "u4"),
+        maxBlockDimX=(80, "u4"),
+        maxBlockDimY=(84, "u4"),
+        maxBlockDimZ=(88, "u4"),
+        maxGridDimX=(92, "u4"),
+        maxGridDimY=(96, "u4"),
+        maxGridDimZ=(100, "u4"),
         computeCapabilityMajor=(104, "u4"),
         computeCapabilityMinor=(108, "u4"),
         id=(112, "u4"),
@@ -160,6 +179,7 @@ FIELDS: Mapping[int, Mapping[str, Field]] = {
         name=(40, "u8"),
         domain=(48, "u8"),
     ),
+    MARKER_DATA: _fields(flags=(4, "u4"), id=(8, "u4"), color=(24, "u4"), category=(28, "u4")),
     OVERHEAD: _fields(
         overheadKind=(4, "u4"),
         objectKind=(8, "u4"),

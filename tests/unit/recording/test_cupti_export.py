@@ -215,6 +215,48 @@ def test_ranges_of_all_kinds(tmp_path: Path) -> None:
     assert sql(tmp_path, "SELECT start, end FROM NVTX_EVENTS WHERE eventType = 34") == [(70, None)]
 
 
+def test_a_device_is_described_as_nsys_describes_it(tmp_path: Path) -> None:
+    """Of the row that nsys wrote of an H200 the record of CUPTI is made, and the row of that."""
+    with sqlite3.connect(f"file:{samples.path('streams')}?mode=ro", uri=True) as connection:
+        names = ", ".join(export.DEVICE_FACTS)
+        (real,) = connection.execute(f"SELECT {names} FROM TARGET_INFO_GPU").fetchall()
+    record: dict[str, int] = {}
+    for value, (name, factor) in zip(real, export.DEVICE_FACTS.values(), strict=True):
+        assert value % factor == 0
+        assert record.setdefault(name, value // factor) == value // factor
+    made = Recording()
+    made.add(layout.DEVICE, name="NVIDIA H200", uuid=bytes(range(16)), **record)
+    made.add(layout.CONTEXT, nullStreamId=7)
+    written(made, tmp_path)
+
+    assert sql(tmp_path, f"SELECT {names} FROM TARGET_INFO_GPU") == [real]
+
+
+def test_a_device_holds_no_more_than_it_says(tmp_path: Path) -> None:
+    made = Recording()
+    limits = {"maxWarpsPerMultiprocessor": 48, "numThreadsPerWarp": 32}
+    made.add(layout.DEVICE, name="NVIDIA L4", uuid=bytes(range(16)), **limits)
+    made.add(layout.CONTEXT, nullStreamId=7)
+    made.add(layout.MEMSET, start=10, end=20, bytes=8, streamId=7, correlationId=1)
+    trace, _ = written(made, tmp_path)
+
+    assert trace.devices[0].sm_limits.threads == 48 * 32
+
+
+def test_categories_and_colours_of_ranges(tmp_path: Path) -> None:
+    made = pipeline()
+    made.range("plain", 95, 97, 3)
+    made.range("coloured", 98, 99, 4)
+    made.add(layout.MARKER_DATA, id=4, flags=2, color=0xFF0000FF, category=7)
+    made.add(layout.MARKER_DATA, id=3, flags=1, color=0, category=0)
+    trace, _ = written(made, tmp_path)
+
+    found = sql(tmp_path, "SELECT start, category, color FROM NVTX_EVENTS WHERE eventType = 59")
+    assert sorted(found) == [(80, None, None), (95, None, None), (98, 7, 255)]
+    assert trace.ranges is not None
+    assert trace.ranges.category.tolist()[-1] == 7
+
+
 def test_calls_of_both_apis(tmp_path: Path) -> None:
     made = Recording()
     made.api("cudaLaunchKernel_v7000", 10, 20, 1)

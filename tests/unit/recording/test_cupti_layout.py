@@ -22,6 +22,7 @@ RECORDS = {
     layout.CONTEXT: "Context",
     layout.CONCURRENT_KERNEL: "Kernel",
     layout.MARKER: "Marker",
+    layout.MARKER_DATA: "MarkerData",
     layout.OVERHEAD: "Overhead",
     layout.MEMCPY_PEER: "MemcpyPtoP",
     layout.CUDA_EVENT: "CudaEvent",
