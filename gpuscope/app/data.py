@@ -29,10 +29,17 @@ MAX_CONDITIONS = 20
 def describe(session: Session) -> dict[str, Any]:
     """Return what the page's script needs once: rows, paints, ranges, and the short tables."""
     shown = shown_columns(session.timeline)
+    several = len(session.traces) > 1
+    traces = [f" · {plain(name, 30)}" if several else "" for name in session.timeline.names]
     return {
         **session.timeline.describe(),
         "ranges": [
-            {"name": plain(each.name, 200), "low": each.low_ns, "high": each.high_ns}
+            {
+                "name": plain(each.name, 200),
+                "label": f"{plain(each.name, 80)}{traces[each.trace]}",
+                "low": each.low_ns,
+                "high": each.high_ns,
+            }
             for each in session.ranges_shown
         ],
         "tables": {"findings": _findings(session), "ranges": _ranges(session)},
@@ -68,9 +75,13 @@ def _findings(session: Session) -> dict[str, Any]:
 def _ranges(session: Session) -> dict[str, Any]:
     rows = []
     for number, analysis in enumerate(session.analyses):
-        known = {each.name: each for each in session.ranges_shown if each.trace == number}
+        known = {
+            each.name: (at, each)
+            for at, each in enumerate(session.ranges_shown)
+            if each.trace == number
+        }
         for entry in analysis.ranges:
-            scope, shown = entry.scope, known.get(entry.name)
+            scope, (at, shown) = entry.scope, known.get(entry.name, (None, None))
             best = max((pair.overlap_ratio or 0.0 for pair in scope.pairs), default=None)
             keys: list[Any] = [
                 plain(entry.name),
@@ -91,7 +102,7 @@ def _ranges(session: Session) -> dict[str, Any]:
                     ],
                     "keys": keys,
                     "window": (shown.low_ns, shown.high_ns) if shown else None,
-                    "range": session.ranges_shown.index(shown) if shown else None,
+                    "range": at,
                 }
             )
     columns = ["range", "device", "instances", "span", "busy", "could be hidden", "best overlap"]

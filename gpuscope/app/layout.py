@@ -14,7 +14,7 @@ from gpuscope.figures.timeline import plain
 from gpuscope.model.result import Finding, PairFigures, Part, RangeResult, Scope
 from gpuscope.model.trace import RECORDERS, shown_title
 from gpuscope.report.ranks import WORST_FIRST
-from gpuscope.report.rows import abstentions, saving_parts, saving_text
+from gpuscope.report.rows import abstentions, numbered_names, saving_parts, saving_text
 from gpuscope.units import NS_PER_MS, NS_PER_US, counted, format_ns, format_ratio
 
 VERDICT_MARKS = {
@@ -66,7 +66,7 @@ def page(session: Session) -> Any:
                     *notes(session),
                     html.H2("Verdicts", className="unseen"),
                     html.Div(id="cards", className="cards", children=cards(session)),
-                    timeline_panel(session, (*TAKEN, *SERVED)),
+                    timeline_panel((*TAKEN, *SERVED)),
                     html.Div(
                         [_overlap_panel(session), findings_panel(session)], className="columns"
                     ),
@@ -134,6 +134,7 @@ def _button(sign: str, act: str, title: str) -> Any:
 def notes(session: Session) -> list[Any]:
     """Return what has to be known about the traces."""
     lines: list[str] = []
+    lines += filter(None, map(numbered_names, session.analyses))
     for trace in (analysis.trace for analysis in session.analyses):
         lines += trace.notes
         if trace.damaged:
@@ -361,20 +362,17 @@ def _row(name: str, ratio: float | None, verdict: str, reason: str) -> Any:
     )
 
 
-def timeline_panel(session: Session, items: Sequence[tuple[str, str]]) -> Any:
+def timeline_panel(items: Sequence[tuple[str, str]]) -> Any:
     """Return the timeline with its tools; `items` go into its menu."""
-    several = len(session.traces) > 1
-    options = [html.Option("whole trace", value=str(WHOLE))]
-    for number, shown in enumerate(session.ranges_shown):
-        trace = f" · {plain(session.timeline.names[shown.trace], 30)}" if several else ""
-        options.append(html.Option(f"{plain(shown.name, 80)}{trace}", value=str(number)))
+    # The script adds the ranges: Dash would take seconds for thousands of them.
+    whole = html.Option("whole trace", value=str(WHOLE))
     return html.Section(
         [
             html.Div(
                 [
                     html.H2("Timeline"),
                     html.Label("Range", htmlFor="range"),
-                    html.Select(options, id="range"),
+                    html.Select([whole], id="range"),
                     _box("find", "Find names  /", "Find names: a regular expression"),
                     _box("rows", "Filter rows", "Rows to show: a regular expression"),
                     html.Span(id="window", className="where", role="status"),

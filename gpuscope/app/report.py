@@ -137,7 +137,7 @@ def _page(session: Session) -> Any:
             *layout.notes(session),
             tags.H2("Verdicts", className="unseen"),
             tags.Div(layout.cards(session), className="cards"),
-            layout.timeline_panel(session, layout.TAKEN),
+            layout.timeline_panel(layout.TAKEN),
             tags.Div(
                 [
                     tags.Div(

@@ -20,6 +20,8 @@ WORST_FIRST = ("serialized", "partial", "inconclusive", "pipelined", "overlapped
 
 What is too small to matter on a rank says nothing of those where it does."""
 ABSENT = "–"
+_PAIRS = 100
+"""How many pairs are printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,8 @@ def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: C
         )
         for name in ("range", "pair", *map(_name, analyses), "joint"):
             table.add_column(name)
-        for row in rows:
-            if row.joint == "immaterial":  # on every rank
-                continue
+        material = [row for row in rows if row.joint != "immaterial"]
+        for row in material[:_PAIRS]:
             cells = [
                 ABSENT if verdict is None else f"{_styled(verdict)} {format_ratio(ratio)}"
                 for verdict, ratio in zip(row.verdicts, row.overlap_ratios, strict=True)
@@ -94,9 +95,12 @@ def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: C
             name = printable(row.range, 40) if row.range != WHOLE_TRACE else WHOLE_TRACE
             table.add_row(_plain(name), f"{row.a} ∩ {row.b}", *cells, _styled(row.joint))
         console.print(table)
-        small = sum(row.joint == "immaterial" for row in rows)
+        if len(material) > _PAIRS:
+            more = f"{len(material) - _PAIRS:,} more: name ranges with --range"
+            console.print(f"[dim]{more}[/dim]", highlight=False)
+        small = len(rows) - len(material)
         if small:
-            pairs = f"{small} more pair{'s are' if small > 1 else ' is'}"
+            pairs = f"{small:,} more pair{'s are' if small > 1 else ' is'}"
             console.print(f"[dim]{pairs} immaterial on every rank[/dim]", highlight=False)
     if judgement is not None and judgement.rows:
         render_judgement(judgement, console)

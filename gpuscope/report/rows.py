@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from gpuscope.model.result import (
     Analysis,
@@ -189,6 +192,9 @@ def stretch_ratios(scope: Scope) -> dict[str, float]:
 
 
 _NAMED = 3
+_NUMBER = re.compile(r"\d+")
+_MANY_ALIKE = 50
+"""Chunks that are numbered are fewer than this; steps or batches are more."""
 _MEASURES_GPUS = "overlap"
 """The analyzer that needs operations and nothing else."""
 _OF_RANKS = frozenset(("mpi-blocking",))
@@ -219,6 +225,20 @@ def saving_text(finding: Finding) -> str:
     """Return both as it stands behind an advice: `` (saves up to 2.00 ms)``, or nothing."""
     said = ", ".join(filter(None, saving_parts(finding)))
     return f" (saves {said})" if said else ""
+
+
+def numbered_names(analysis: Analysis) -> str:
+    """Say that many ranges differ by a number alone, which should have one name; nothing if not."""
+    names = {entry.name for entry in analysis.ranges}
+    alike = Counter(_NUMBER.sub("#", name) for name in names)
+    form, count = max(alike.items(), key=itemgetter(1), default=("", 0))
+    if count < _MANY_ALIKE:
+        return ""
+    first = min(name for name in names if _NUMBER.sub("#", name) == form)
+    return (
+        f"{count:,} ranges differ by a number alone, such as {first!r}: give them one name, and "
+        "there are figures of all of them together"
+    )
 
 
 def abstentions(analysis: Analysis) -> list[str]:

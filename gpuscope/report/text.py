@@ -26,6 +26,7 @@ from gpuscope.report.rows import (
     class_rates,
     communication,
     message_name,
+    numbered_names,
     saving_text,
     scope_rows,
     stretch_ratios,
@@ -62,6 +63,8 @@ _STRETCH = 0.01
 """From this much longer than alone on, what sharing cost gets a line."""
 _STREAMS = 4
 """How many streams the line of the streams names."""
+_SCOPES = 40
+"""How many scopes are printed; more are nobody's reading."""
 _NAME_WIDTH = 40
 _BAR_WIDTH = 20
 
@@ -69,8 +72,9 @@ _BAR_WIDTH = 20
 def render_analysis(analysis: Analysis, console: Console, top: int | None = None) -> None:
     """Print what an analysis found: a table of scopes and pairs, then the findings.
 
-    Ranges in which nothing could overlap (one class only) are counted instead of listed, unless
-    `top` asks for a number of scopes by the time that could still be hidden.
+    Ranges in which nothing could overlap (one class only) are counted instead of listed, and of
+    very many those with little to gain, unless `top` asks for a number of scopes by the time that
+    could still be hidden.
     """
     from rich.markup import escape
 
@@ -84,16 +88,21 @@ def render_analysis(analysis: Analysis, console: Console, top: int | None = None
     for note in _notes(analysis):
         console.print(f"  [yellow]note[/yellow] {escape(printable(note))}", highlight=False)
     rows = scope_rows(analysis)
-    shown = top_rows(rows, top)
-    if top is None:
-        shown = tuple(row for row in rows if row.scope.pairs or row.name == WHOLE_TRACE)
+    worth = rows if top else [row for row in rows if row.scope.pairs or row.name == WHOLE_TRACE]
+    shown = top_rows(worth, top)
+    if not top and len(worth) > _SCOPES:
+        best = {id(row) for row in top_rows(worth, _SCOPES)}
+        shown = tuple(row for row in worth if id(row) in best)
     for row in shown:
         _print_scope(row, where_of(row, rows), console)
-    hidden = len(rows) - len(shown)
-    if hidden:
-        what = "of one class of work only" if top is None else "with less to gain"
-        more = f"[dim]{hidden} more {what}: --json and --csv list them[/dim]"
-        console.print(more, highlight=False)
+    left_out = (
+        (len(worth) - len(shown), "with less to gain"),
+        (len(rows) - len(worth), "of one class of work only"),
+    )
+    for count, what in left_out:
+        if count:
+            more = f"[dim]{count:,} more {what}: --json and --csv list them[/dim]"
+            console.print(more, highlight=False)
     _print_links(analysis, console)
     for entry in analysis.communication:
         _print_communication(entry, where_of(entry, rows), console)
@@ -186,6 +195,7 @@ def _notes(analysis: Analysis) -> list[str]:
         notes.append(f"{counted(trace.damaged, 'damaged row')} left out")
     if trace.lost_records:
         notes.append(f"about {trace.lost_records} GPU records were lost while recording")
+    notes.extend(filter(None, [numbered_names(analysis)]))
     notes.extend(abstentions(analysis))
     return notes
 

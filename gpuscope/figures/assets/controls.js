@@ -130,6 +130,8 @@
     });
     if (!api) return;
     const { end_ns } = api.meta, range = byId("range");
+    api.meta.ranges.forEach((each, at) => { element("option", "", range, { value: at }).textContent = each.label; });
+    range.value = String(api.state().range);
     range.addEventListener("change", () => { api.state().range = +range.value; api.fit(); });
     api.listen((state) => {
       range.value = String(state.range);

@@ -533,3 +533,26 @@ def test_the_time_of_the_host_in_mpi_is_on_no_card() -> None:
     text = str(layout.page(session))
     assert "comm ∩ kernel" in text
     assert "∩ mpi" not in text
+
+
+# Many ranges
+
+
+def test_ranges_are_the_scripts_to_list_and_numbers_in_their_names_are_told() -> None:
+    steps = [(f"step {at}", at * MS, at * MS + MS // 2) for at in range(60)]
+    session = made(make_trace(kernels=[(low, high, "s7") for _, low, high in steps], ranges=steps))
+    assert str(layout.page(session)).count("Option(") == 1 + len(session.devices)
+    assert [each["label"] for each in describe(session)["ranges"]][:2] == ["step 0", "step 1"]
+    assert [row["range"] for row in describe(session)["tables"]["ranges"]["rows"]] == [*range(60)]
+    assert "60 ranges differ by a number alone, such as" in str(layout.notes(session))
+
+
+def test_of_several_traces_each_range_says_which() -> None:
+    traces = [
+        replace(
+            make_trace(kernels=[(0, MS, "s7")], ranges=[("step", 0, MS)]), path=f"{name}.sqlite"
+        )
+        for name in "ab"
+    ]
+    labels = [each["label"] for each in describe(Session(traces))["ranges"]]
+    assert labels == ["step · a.sqlite", "step · b.sqlite"]

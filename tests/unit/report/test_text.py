@@ -229,3 +229,33 @@ def test_what_a_trace_without_gpu_work_lacks_is_not_mpi() -> None:
     nothing = dataclasses.replace(empty, operations=None, api=None)
     why = "note nothing could be measured: no GPU activity (record with -t cuda, if there was any)"
     assert why in " ".join(lines(api.analyze_trace(nothing)))
+
+
+def steps(count: int, name: str) -> Analysis:
+    """Ranges that differ by a number, the later the more of it serialized."""
+    length = 10 * MS
+    return api.analyze_trace(
+        make_trace(
+            kernels=[(at * length, at * length + 4 * MS, "s1") for at in range(count)],
+            h2d=[
+                (at * length + 4 * MS, at * length + 4 * MS + (at + 1) * 10_000, "s2")
+                for at in range(count)
+            ],
+            ranges=[(name.format(at), at * length, at * length + 9 * MS) for at in range(count)],
+        )
+    )
+
+
+def test_of_very_many_ranges_those_with_most_to_gain_are_printed() -> None:
+    many = steps(100, "step {}")
+    printed = lines(many)
+    named = [line.split(" ×")[0] for line in printed if line.startswith("step ")]
+    assert named == [f"step {at}" for at in range(61, 100)]  # and the whole trace
+    assert "61 more with less to gain: --json and --csv list them" in printed
+    assert "100 ranges differ by a number alone, such as 'step 0'" in " ".join(printed)
+    assert len([line for line in lines(many, top=70) if line.startswith("step ")]) == 69
+
+
+def test_chunks_that_are_numbered_are_not_complained_of() -> None:
+    printed = lines(steps(8, "chunk{}"))
+    assert not any("differ by a number" in line or "more with less" in line for line in printed)
