@@ -3,8 +3,8 @@
 Whether a kernel fills the GPU is told from its grid and what a block takes, with the limits of a
 multiprocessor and the number of them: of its green context, where it has one, else of the GPU, or
 of the MIG slice that CUDA shows as one. Where only the whole is known fewer blocks may be enough,
-so nothing is reported that would not hold there too. Compute waiting for compute is no loss and is
-never reported.
+so nothing is reported that would not hold there too. The blocks of a cooperative launch need room
+all at once. Compute waiting for compute is no loss and is never reported.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def _rule(case: Case, region: Region) -> Finding | None:
         id="gpu-full",
         claim=(
             f"{len(rows)} communication kernels were ready {format_ns(held)} before they started: "
-            "compute kernels filled the GPU"
+            "kernels on the GPU left them no room"
         ),
-        mechanism="kernels with more blocks than fit at once ran from ready to start",
+        mechanism="kernels that left no room for their blocks ran from ready to start",
         advice=(
             "give communication a stream of higher priority and compute a smaller grid, so that "
-            "blocks end often; or fewer communication channels, which need less room"
+            "blocks end often; or fewer communication channels or blocks, which need less room"
         ),
         evidence={
             "count": len(rows),

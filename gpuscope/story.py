@@ -37,7 +37,7 @@ TOLD = {
     "ended",
     "engine": "it started {since} after the copy before it on its copy engine had ended",
     "host": "it was launched last of all: it started {since} after its call began",
-    "sm": "kernels filled the GPU from when it was ready until it started",
+    "sm": "kernels left it no room on the GPU from when it was ready until it started",
     "unknown": "nothing in the trace says what it waited for",
 }
 """The reasons of a start as sentences."""

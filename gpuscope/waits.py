@@ -26,6 +26,8 @@ import numpy.typing as npt
 from gpuscope.intervals import (
     BLOCK_ROWS,
     EXACT_FLOAT,
+    distinct,
+    number_rows,
     order_by,
     run_starts,
     running_max,
@@ -502,6 +504,39 @@ class _Room:
             # One after the other, as they follow on each other's last blocks, they fill it as one.
             times = union(ops.start_ns[filling], ops.end_ns[filling] + START_LATENCY_NS)
             self._full.append((configs.operation[here & (part == own)], *times))
+        for number in distinct(device[(configs.cooperative > 0) & (part < 0) & (sms > 0)]):
+            here = np.flatnonzero((device == number) & (part < 0))
+            size = sms[here] * np.maximum(blocks[here], 1)
+            self._hold_off(configs.take(here), size, ops, trace.devices[number])
+
+    def _hold_off(self, configs: Any, size: Int64, ops: Operations, device: Any) -> None:
+        """Note when kernels, of which `size` blocks fit at once, leave cooperative ones no room.
+
+        All blocks of such a one must fit beside those that are there. Where threads, registers,
+        shared memory or blocks of all together are more than the GPU holds, they surely do not.
+        """
+        limit, threads = device.sm_limits, configs.block_threads.astype(np.int64)
+        holds = (limit.threads, limit.registers, limit.shared_bytes, limit.blocks)
+        takes = np.stack(
+            [threads, configs.registers_per_thread * threads, configs.shared_bytes, threads * 0 + 1]
+        )
+        start, end = ops.start_ns[configs.operation], ops.end_ns[configs.operation]
+        # At each time the blocks that start are there, and those that end are not.
+        time = np.concatenate([start, end])
+        order = np.argsort(time, kind="stable")
+        there = takes * np.minimum(configs.grid_blocks, size)
+        used = np.cumsum(np.concatenate([there, -there], axis=1)[:, order], axis=1)
+        whole = np.array(holds, np.int64)[:, np.newaxis] * device.sm_count
+        cooperative = np.flatnonzero(configs.cooperative)
+        needs = takes[:, cooperative] * configs.grid_blocks[cooperative]
+        kind, first = number_rows(list(needs))
+        for code, example in enumerate(first.tolist()):
+            full = (used + needs[:, [example]] > whole).any(axis=0)[:-1]
+            if not full.any():
+                continue
+            begin, finish = time[order[:-1]][full], time[order[1:]][full]
+            mine = configs.operation[cooperative[kind == code]]
+            self._full.append((mine, *union(begin, finish + START_LATENCY_NS)))
 
     def none(self, part: slice, ready: Int64, start: Int64) -> Bool:
         """Return which operations in `part` had no room from when they were ready to their start.

@@ -217,3 +217,4 @@ class KernelConfigs(Table):
     block_threads: Int32 = _column(np.int32, "threads in a block")
     registers_per_thread: Int32 = _column(np.int32, "registers a thread")
     shared_bytes: Int64 = _column(np.int64, "static and dynamic shared memory of a block")
+    cooperative: UInt8 = _column(np.uint8, "1 if all blocks must be on the GPU at once")

@@ -82,8 +82,12 @@ LARGEST_LAUNCH = {
 _CONFIG = {
     name: Column((name,), 1 if name.startswith(("grid", "block")) else 0) for name in LARGEST_LAUNCH
 }
-KERNEL_WITH_CONFIG = TableSpec(KERNEL.names, {**KERNEL.columns, **_CONFIG})
+KERNEL_WITH_CONFIG = TableSpec(
+    KERNEL.names, {**KERNEL.columns, **_CONFIG, **_columns(launchType=1)}
+)
 """The kernels with their launch configurations."""
+COOPERATIVE = (2, 3)
+"""Launch types of kernels whose blocks must all be on the GPU at once."""
 MEMCPY = TableSpec(
     _versions("CUPTI_ACTIVITY_KIND_MEMCPY"),
     _columns(
@@ -319,6 +323,11 @@ ENUMS = {
         "ENUM_CUDA_UNIF_MEM_MIGRATION",
         "CUDA_UNIFIED_MEMORY_MIGRATION_CAUSE",
         *("UNKNOWN", "USER", "COHERENCE", "PREFETCH", "EVICTION", "ACCESS_COUNTERS"),
+    ),
+    "launchType": _enum(
+        "ENUM_CUDA_KERNEL_LAUNCH_TYPE",
+        "CUDA_KERNEL_LAUNCH_TYPE",
+        *("UNKNOWN", "REGULAR", "COOPERATIVE_SINGLE_DEVICE", "COOPERATIVE_MULTI_DEVICE"),
     ),
     "syncType": _enum(
         "ENUM_CUPTI_SYNC_TYPE",

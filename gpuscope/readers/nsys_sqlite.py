@@ -409,7 +409,7 @@ class _Assembly:
                 if build == self._kernels:
                     kernel_rows += len(raw["start"])
                     if spec is schema.KERNEL_WITH_CONFIG:
-                        configs.append(_config_of(raw))
+                        configs.append(_config_of(self._with_known_codes(raw)))
             parts = chunks + parts  # of rows with equal times the kernels come first
         if not parts:
             return None, None
@@ -875,6 +875,7 @@ def _config_of(raw: Columns) -> Arrays:
         "block_threads": threads.astype(np.int32),
         "registers_per_thread": limited["registersPerThread"].astype(np.int32),
         "shared_bytes": limited["staticSharedMemory"] + limited["dynamicSharedMemory"],
+        "cooperative": np.isin(raw["launchType"], schema.COOPERATIVE).astype(np.uint8),
     }
 
 

@@ -18,6 +18,7 @@ CAUSES = {
     "null_stream_work": "null-stream-work",
     "host_func": "host-func",
     "gpu_full": "gpu-full",
+    "cooperative_launch": "gpu-full",
     "host_read": "host-read",
     "host_sync": "host-sync",
     "synchronous_copy": "synchronous-copy",

@@ -203,6 +203,56 @@ def test_a_small_multiprocessor_is_full_sooner() -> None:
     assert reasons(dataclasses.replace(trace, devices=small))[1] == "sm"
 
 
+def beside(blocks: int, *, cooperative: bool = True, others: tuple[int, ...] = (132,)) -> str:
+    """Return what 512 threads times `blocks` waited for beside blocks of 1024, one an SM or so."""
+    program = Program()
+    for stream, grid in enumerate(others, 3):
+        program.kernel(stream, MS, blocks=grid)
+    program.host(100_000)
+    program.free[2] = max(program.free.values())  # what the model does not know: no room until then
+    program.comm(2, MS, blocks, cooperative)
+    return reasons(program.trace())[-1]
+
+
+def test_all_blocks_of_a_cooperative_kernel_need_room_at_once() -> None:
+    """132 multiprocessors of 2048 threads: beside 132 blocks of 1024 there are 264 of 512."""
+    assert beside(265) == "sm"
+    assert beside(264) == "unknown"
+    assert beside(265, cooperative=False) == "unknown"
+    assert beside(133, others=(132, 66)) == "sm"
+    assert beside(132, others=(132, 66)) == "unknown"
+    assert beside(1, others=(10_000,)) == "sm"
+
+
+def test_cooperative_kernels_take_their_own_room() -> None:
+    program = Program()
+    program.comm(1, MS, 300, cooperative=True)
+    program.host(100_000)
+    program.free[2] = program.free[1]
+    program.comm(2, MS, 229, cooperative=True)
+    fitting = Program()
+    fitting.comm(1, MS, 300, cooperative=True)
+    fitting.host(100_000)
+    fitting.free[2] = fitting.free[1]
+    fitting.comm(2, MS, 228, cooperative=True)
+
+    assert reasons(program.trace()) == ["host", "sm"]
+    assert reasons(fitting.trace()) == ["host", "unknown"]
+
+
+def test_how_many_multiprocessors_there_are_may_be_unknown() -> None:
+    program = Program()
+    program.kernel(1, MS, blocks=132)
+    program.host(100_000)
+    program.free[2] = program.free[1]
+    program.comm(2, MS, 265, cooperative=True)
+    trace = program.trace()
+    unknown = tuple(dataclasses.replace(device, sm_count=None) for device in trace.devices)
+
+    assert reasons(trace)[1] == "sm"
+    assert reasons(dataclasses.replace(trace, devices=unknown))[1] == "unknown"
+
+
 def test_a_kernel_that_starts_before_the_one_before_it_has_ended_is_chained_to_it() -> None:
     """As programmatic dependent launch lets it: no copy does so, nor another stream's kernel."""
     early = {"launch": 10}

@@ -39,8 +39,9 @@ class Gpu:
         self.buffers = [cp.cuda.alloc(size_bytes) for _ in range(chunks)]
 
     @staticmethod
-    def compile(name: str) -> Any:
-        return cp.RawKernel(_SOURCE.replace("NAME", name), name)
+    def compile(name: str, *, cooperative: bool = False) -> Any:
+        source = _SOURCE.replace("NAME", name)
+        return cp.RawKernel(source, name, enable_cooperative_groups=cooperative)
 
     def kernel(
         self, stream: Any, ns: int, *, blocks: int = 32, threads: int = 128, name: str = COMPUTE

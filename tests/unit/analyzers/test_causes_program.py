@@ -89,11 +89,24 @@ class Program:
 
     def kernel(self, stream: int, ns: int, name: str = "compute", blocks: int = 1) -> None:
         start = self._launch("cudaLaunchKernel", "kernel", stream, ns, name=name)
-        self._add(KernelConfigs, operation=start, grid_blocks=blocks, block_threads=1024)
+        self._configure(start, blocks, 1024)
 
-    def comm(self, stream: int, ns: int) -> None:
+    def comm(self, stream: int, ns: int, blocks: int = 1, cooperative: bool = False) -> None:
         start = self._launch("cudaLaunchKernel", "comm", stream, ns, name="ncclAllReduce")
-        self._add(KernelConfigs, operation=start, grid_blocks=1, block_threads=512)
+        self._configure(start, blocks, 512, cooperative)
+
+    def _configure(
+        self, operation: int, blocks: int, threads: int, cooperative: bool = False
+    ) -> None:
+        self._add(
+            KernelConfigs,
+            operation=operation,
+            grid_blocks=blocks,
+            block_threads=threads,
+            registers_per_thread=0,
+            shared_bytes=0,
+            cooperative=int(cooperative),
+        )
 
     def copy(
         self,

@@ -134,9 +134,10 @@ def test_a_copy_that_the_window_cuts_has_no_rate() -> None:
 def configured(trace: Trace, blocks: Sequence[int]) -> Trace:
     operations = np.arange(len(blocks))
     ones = np.ones(len(blocks), np.int32)
+    shared, cooperative = ones.astype(int), np.zeros(len(blocks), np.uint8)
     return dataclasses.replace(
         trace,
-        kernel_configs=KernelConfigs(operations, np.array(blocks), ones, ones, ones.astype(int)),
+        kernel_configs=KernelConfigs(operations, np.array(blocks), ones, ones, shared, cooperative),
     )
 
 
