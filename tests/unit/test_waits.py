@@ -100,6 +100,53 @@ def test_an_event_of_the_own_stream_adds_nothing() -> None:
     assert (waits.event_op.tolist(), waits.event_ns.tolist()) == ([-1, -1], [-1, -1])
 
 
+def test_an_event_behind_no_work_is_reached_when_it_is_recorded() -> None:
+    program = Program()
+    program.kernel(1, MS)
+    program.record("nothing", 2)
+    recorded_ns = program.now - CALL_NS
+    program.wait_event(3, "nothing")
+    program.kernel(3, MS)
+
+    waits = Waits.of(program.trace())
+
+    assert waits.event_op.tolist() == [-1, -1]
+    assert waits.event_ns.tolist() == [-1, recorded_ns]
+
+
+@pytest.mark.parametrize("lost", ["launch", "stream"])
+def test_a_record_without_its_call_or_stream_tells_of_no_event(lost: str) -> None:
+    program = Program()
+    program.copy("h2d", 1, MS)
+    program.record("copied", 1)
+    program.wait_event(2, "copied")
+    program.kernel(2, MS)
+    trace = program.trace()
+    assert trace.event_records is not None
+    nothing: Any = {lost: np.array([-1], np.int32)}
+    records = dataclasses.replace(trace.event_records, **nothing)
+
+    waits = Waits.of(dataclasses.replace(trace, event_records=records))
+
+    assert (waits.waits_total, waits.waits_resolved) == (1, 0)
+    assert waits.event_op.tolist() == [-1, -1]
+
+
+def test_of_what_ended_together_the_stream_is_named() -> None:
+    """Neither alone costs anything: the other would have held the operation up as long."""
+    program = Program()
+    program.copy("h2d", 1, MS)
+    program.kernel(2, MS - CALL_NS)  # it is launched, and so begins, a call later
+    program.record("copied", 1)
+    program.wait_event(2, "copied")
+    program.kernel(2, MS)
+    trace = program.trace()
+
+    assert reasons(trace) == ["host", "host", "stream"]
+    assert Waits.of(trace).event_op[2] == 0
+    assert Waits.of(trace).cost_ns[2] == 0
+
+
 @pytest.mark.parametrize("far", [1, 1 << 30, 1 << 52])
 def test_numbers_of_events_may_be_any(far: int) -> None:
     """Each wait finds the record of its own event, however far apart their numbers are."""
@@ -190,6 +237,17 @@ def test_a_kernel_without_room_waits_for_the_multiprocessors() -> None:
 
 def test_with_room_left_the_reason_is_unknown() -> None:
     assert reasons(sm_program(blocks=10).trace())[1] == "unknown"
+
+
+def test_a_kernel_that_filled_the_gpu_long_before_explains_nothing() -> None:
+    program = Program()
+    program.kernel(1, MS, blocks=10_000)
+    program.wait()
+    program.host(MS)
+    program.free[2] = program.now + MS  # nothing tells why
+    program.kernel(2, MS, blocks=10_000)
+
+    assert reasons(program.trace()) == ["host", "unknown"]
 
 
 def test_a_small_multiprocessor_is_full_sooner() -> None:
