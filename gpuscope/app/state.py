@@ -124,13 +124,14 @@ class Session:
         """The ranges of each trace that have pairs, the best ones first."""
         self.carded = [carded for _, carded in ordered]
         """Those that get a card."""
+        windows = [self.timeline.range_windows(number) for number in range(len(traces))]
         self.ranges_shown = [
-            NamedRange(number, name, *self.margins(*window))
+            NamedRange(number, name, *self.margins(*windows[number][name]))
             for number, ranked in enumerate(self.ranges)
             for name in dict.fromkeys(
                 entry.name for entry in (*ranked, *self.analyses[number].ranges)
             )
-            if (window := self.timeline.range_window(number, name))
+            if name in windows[number]
         ]
         """For the range picker: each name once, the best ones first."""
 

@@ -26,7 +26,7 @@ from gpuscope.figures.levels import Part, split, view
 from gpuscope.figures.names import found_in
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.palette import DARK, LIGHT
-from gpuscope.intervals import coverage, distinct, gaps, union, union_sorted
+from gpuscope.intervals import coverage, distinct, gaps, run_starts, union, union_sorted
 from gpuscope.intervals import depth as depth_of
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES, HOST_CODES, base_name
 from gpuscope.model.tables import Operations, in_classes
@@ -555,19 +555,22 @@ class Timeline:
             name += f" · {plain(self.names[number], 30)}"
         return name
 
-    def range_window(self, number: int, name: str) -> tuple[int, int] | None:
-        """Return from the first to the last operation of a range's instances, None without any."""
+    def range_windows(self, number: int) -> dict[str, tuple[int, int]]:
+        """Return by name, from first to last operation, the ranges of a trace that have any."""
         placed = self.placed[number]
-        if placed.trace.ranges is None:
-            return None
-        texts = [index for index, text in enumerate(placed.trace.strings) if text == name]
-        named = np.isin(placed.trace.ranges.name[placed.ranges.range_row], texts)
-        if not named.any():
-            return None
-        return (
-            int(placed.ranges.start_ns[named].min()) + placed.shift_ns,
-            int(placed.ranges.end_ns[named].max()) + placed.shift_ns,
-        )
+        found: dict[str, tuple[int, int]] = {}
+        if placed.trace.ranges is None or not len(placed.ranges.range_row):
+            return found
+        name = placed.trace.ranges.name[placed.ranges.range_row]
+        order = np.argsort(name, kind="stable")
+        first = run_starts(name[order])
+        low = np.minimum.reduceat(placed.ranges.start_ns[order], first) + placed.shift_ns
+        high = np.maximum.reduceat(placed.ranges.end_ns[order], first) + placed.shift_ns
+        texts = (placed.trace.strings[at] for at in name[order][first].tolist())
+        for text, begin, end in zip(texts, low.tolist(), high.tolist(), strict=True):
+            before = found.get(text, (begin, end))  # one text may be there twice
+            found[text] = min(begin, before[0]), max(end, before[1])
+        return found
 
     def together(self, number: int, device: int, low_ns: int, high_ns: int) -> Together | None:
         """Return what ran together on a device within [low, high), None when nothing ran."""

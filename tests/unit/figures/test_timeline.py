@@ -95,8 +95,8 @@ def test_rows_are_a_tree_of_devices_streams_and_threads() -> None:
         "  mpi MPI",
     ]
     assert timeline.rows[4].note == "blocking · priority -5"
-    assert timeline.range_window(0, "step") == (0, 3 * MS)
-    assert timeline.range_window(0, "nothing") is None
+    assert timeline.range_windows(0)["step"] == (0, 3 * MS)
+    assert "nothing" not in timeline.range_windows(0)
     assert marks(timeline, "mpi", 0, MS) == [(0, MS, "MPI_Waitall", 10)]
     assert marks(timeline, "nvtx", 0, MS) == [(0, 2 * MS, "step", 9)]
 
