@@ -521,11 +521,11 @@ class _Room:
             [threads, configs.registers_per_thread * threads, configs.shared_bytes, threads * 0 + 1]
         )
         start, end = ops.start_ns[configs.operation], ops.end_ns[configs.operation]
-        # At each time the blocks that start are there, and those that end are not.
-        time = np.concatenate([start, end])
+        # At each time the blocks that start are there, and those that end are not: these go first.
+        time = np.concatenate([end, start])
         order = np.argsort(time, kind="stable")
         there = takes * np.minimum(configs.grid_blocks, size)
-        used = np.cumsum(np.concatenate([there, -there], axis=1)[:, order], axis=1)
+        used = np.cumsum(np.concatenate([-there, there], axis=1)[:, order], axis=1)
         whole = np.array(holds, np.int64)[:, np.newaxis] * device.sm_count
         cooperative = np.flatnonzero(configs.cooperative)
         needs = takes[:, cooperative] * configs.grid_blocks[cooperative]

@@ -298,6 +298,19 @@ def test_cooperative_kernels_take_their_own_room() -> None:
     assert reasons(fitting.trace()) == ["host", "unknown"]
 
 
+def test_of_kernels_one_right_after_the_other_only_one_takes_room() -> None:
+    program = Program()
+    program.kernel(3, MS, blocks=132)
+    ended_ns = program.free[3]
+    program.free[4] = ended_ns - GAP_NS
+    program.kernel(4, MS, blocks=132)  # begins as the other ends
+    program.now = ended_ns - 15_000 - CALL_NS
+    program.free[2] = ended_ns + 10_000 - GAP_NS
+    program.comm(2, MS, 264, cooperative=True)
+
+    assert reasons(program.trace()) == ["host", "unknown", "unknown"]
+
+
 def test_how_many_multiprocessors_there_are_may_be_unknown() -> None:
     program = Program()
     program.kernel(1, MS, blocks=132)
