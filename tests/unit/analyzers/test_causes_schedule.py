@@ -178,6 +178,19 @@ def test_copies_behind_an_event_begin_late_anyway() -> None:
     assert findings(program, timing_events.ANALYZER) == []
 
 
+def test_kernels_that_start_early_are_no_measure_of_those_behind_an_event() -> None:
+    """Programmatic dependent launch starts kernels early, but for those behind an event."""
+    program = Program()
+    with program.range("loop"):
+        for step in range(8):
+            program.kernel(1, 100_000)
+            program.free[1] -= 20_000
+            program.kernel(1, 100_000)
+            program.record(f"step {step}", 1)
+
+    assert findings(program, timing_events.ANALYZER) == []
+
+
 def test_timing_without_records_abstains() -> None:
     trace = dataclasses.replace(events(8_000), event_records=None)
 
