@@ -116,12 +116,15 @@ def test_it_is_null_where_an_order_is_not_known() -> None:
     assert bound(trace) is None
     found = {entry.name: entry.scope.schedule_bound_ns for entry in analyzed(trace).ranges}
     assert found == {"before": 10 * US, "with events": None}
-    # A wait for a stream of which there is no record.
-    program = Synced()
-    program.kernel(1, 10 * US)
-    program.wait(1)
-    program.kernel(2, 10 * US)
-    assert bound(program.trace()) is None
+    # A wait for a stream of which there is no record, and one whose record names no stream.
+    for recorded in (False, True):
+        program = Synced()
+        program.kernel(1, 10 * US)
+        program.wait(1)
+        if recorded:
+            program._sync(stream=-1, sync_type=2, event=-1, event_sync=-1)
+        program.kernel(2, 10 * US)
+        assert bound(program.trace()) is None
 
 
 def test_nodes_of_a_graph_have_an_order_that_is_not_recorded() -> None:
