@@ -36,6 +36,8 @@ MARKS = 40_000
 
 MAX_RANGES = 60
 """Ranges of which the figures are there, the best ones first."""
+LISTED = 1_000
+"""Ranges that are named at all, the best ones first."""
 
 _NAMES = {"className": "class", "htmlFor": "for"}
 _VOID = {"br"}
@@ -82,6 +84,7 @@ def _document(session: Session, budget: float) -> str:
     timeline = session.timeline
     meta = describe(session)
     del meta["tables"]  # these stand in the document
+    del meta["ranges"][LISTED:]
     parts = sum(len(row["paints"]) for row in meta["rows"])
     columns = int(min(max(budget * COLUMN_BYTES / max(1, parts), COLUMNS[0]), COLUMNS[1]))
     fit = session.fit()
@@ -206,18 +209,21 @@ def _range_figures(session: Session) -> str:
 def _ranges(session: Session) -> Any:
     table = describe(session)["tables"]["ranges"]
     rows = []
-    for row in table["rows"]:
+    kept = [row for row in table["rows"] if row["range"] is None or row["range"] < LISTED]
+    for row in kept[:LISTED]:
         shows: Any = {}
         if row["window"]:
             low, high = row["window"]
             shows = {"data-low": str(low), "data-high": str(high), "data-range": str(row["range"])}
             shows["tabIndex"] = "0"
         rows.append(tags.Tr([tags.Td(text) for text in row["cells"]], **shows))
+    left_out = len(table["rows"]) - len(rows)
+    more = f"{left_out:,} more are left out" if left_out else ""
     head = tags.Tr([tags.Th(name, scope="col") for name in table["columns"]])
     named: Any = {"aria-label": "Ranges"}
     return tags.Section(
         [
-            tags.Div(tags.H2("Ranges"), className="bar-top"),
+            tags.Div([tags.H2("Ranges"), tags.Span(more, className="where")], className="bar-top"),
             tags.Div(
                 tags.Table([tags.Thead(head), tags.Tbody(rows)], **named),
                 className="table",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gpuscope.model.classes import base_name
@@ -33,6 +33,9 @@ OUTCOMES = {
 }
 _STYLES = {WORSE: "bold red", BETTER: "bold green", CHANGED: "yellow", UNCLEAR: "magenta"}
 _SHOWN_OPERATIONS = 12
+_SHOWN_SCOPES = 40
+_NAMED = 20
+"""Ranges that are only named, of which nothing else is said."""
 _NAME_WIDTH = 40
 
 
@@ -44,9 +47,9 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
         console.print(Text.assemble((f"{side} ", "bold"), printable(", ".join(paths))))
     for note in comparison.notes:
         console.print(Text.assemble(("note ", "yellow"), printable(note)))
-    quiet, open_ = [], []
+    quiet, open_, shown = [], [], 0
     for state in ("gone", "new"):
-        names = ", ".join(_name(scope) for scope in comparison.scopes if scope.state == state)
+        names = _names(scope for scope in comparison.scopes if scope.state == state)
         if names:
             console.print(Text(f"{state} ranges: {printable(names)}", _STYLES[CHANGED]))
     for scope in (scope for scope in comparison.scopes if scope.state == "both"):
@@ -57,14 +60,20 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
         if comparison.outcome == CHANGED and {outcome for outcome, _ in lines} == {UNCLEAR}:
             open_.append(scope)
             continue
+        shown += 1
+        if shown > _SHOWN_SCOPES:
+            continue
         console.print(Text(_title(scope), "bold"))
         for outcome, text in lines:
             console.print(Text(f"  {text}", _STYLES.get(outcome, "dim")))
+    if shown > _SHOWN_SCOPES:
+        more = f"{shown - _SHOWN_SCOPES:,} more ranges differ: --json has them, --path picks some"
+        console.print(Text(more, "dim"))
     for scopes, text in (
         (open_, "too few instances to tell noise (--json has the figures): "),
         (quiet, "nothing beyond noise: "),
     ):
-        names = ", ".join(dict.fromkeys(_name(scope) for scope in scopes))
+        names = _names(scopes)
         if names:
             console.print(Text(text + printable(names), "dim"))
     for cause in comparison.causes:
@@ -76,6 +85,13 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
             )
         )
     console.print(Text(OUTCOMES[comparison.outcome], "bold"))
+
+
+def _names(scopes: Iterable[ScopeChange]) -> str:
+    """List the names of scopes, of very many the first; nothing where there are none."""
+    names = list(dict.fromkeys(map(_name, scopes)))
+    more = f", {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _name(scope: ScopeChange) -> str:

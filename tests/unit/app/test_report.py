@@ -89,3 +89,14 @@ def test_components_are_written_as_html() -> None:
         '<div id="i" class="c" data-low="&quot;" style="width: 3%"><b>a&lt;b</b><br>'
         '<button disabled="True">x</button>5</div>'
     )
+
+
+def test_of_very_many_ranges_the_best_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [(f"step {at}", at * 100, at * 100 + 50) for at in range(8)]
+    trace = make_trace(kernels=[(low, high, "s7") for _, low, high in steps], ranges=steps)
+    session = Session([trace])
+    assert "more are left out" not in report.write(session)
+    monkeypatch.setattr(report, "LISTED", 3)
+    text = report.write(session)
+    assert "5 more are left out" in text
+    assert text.count("<td>step ") == text.count('"label":"step ') == 3

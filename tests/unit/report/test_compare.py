@@ -93,3 +93,13 @@ def test_markdown_is_escaped() -> None:
 
     assert r"| a\|b · GPU 0 ×9 → ×9 | span 10.0 ms" in out.replace("  ", " ")
     assert r"- **host-sync** in st\|ep appeared: it �\[31mwaits" in out
+
+
+def test_of_very_many_ranges_the_first_are_printed_and_the_others_counted() -> None:
+    changed = [scope(f"step {at}", WORSE) for at in range(50)]
+    quiet = [scope(f"quiet {at}", ALIKE) for at in range(30)]
+    text = " ".join(text_of(comparison(*changed, *quiet)).split())
+    assert text.count("span 10.0 ms → 15.0 ms") == 40
+    assert "10 more ranges differ: --json has them" in text
+    assert "quiet 19, 10 more" in text
+    assert "quiet 20" not in text
