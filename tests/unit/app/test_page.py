@@ -118,6 +118,8 @@ def test_a_finding_says_what_limits_its_saving() -> None:
     assert "Span(children='up to 8.94 ms', className='saving')" in limited
     assert "chunk's own (saves up to 8.94 ms, all that can be saved here)" in limited
     assert "all that can be saved here" not in texts("host_read")
+    shared = texts("connections_limit")
+    assert "(saves up to 9.01 ms, together with connections-limit at most 9.14 ms)" in shared
 
 
 def test_several_traces_have_cards_rows_and_devices_of_their_own() -> None:
