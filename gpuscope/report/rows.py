@@ -83,6 +83,35 @@ def top_rows(rows: Sequence[ScopeRow], count: int | None) -> tuple[ScopeRow, ...
     return tuple(sorted(rows, key=lambda row: -row.recoverable_ns)[:count])
 
 
+MOST_SCOPES = 40
+"""How many scopes are for people; more are nobody's reading."""
+
+
+def scopes_for_people(
+    rows: Sequence[ScopeRow], top: int | None
+) -> tuple[tuple[ScopeRow, ...], list[str]]:
+    """Return the scopes to show, and what to say of those left out.
+
+    Left out are ranges in which nothing could overlap (one class only), where it could in others,
+    and of very many those with little to gain; with `top` all but so many, of those with the most
+    time that could still be hidden.
+    """
+    worth = rows
+    if not top and any(row.scope.pairs for row in rows):
+        worth = [row for row in rows if row.scope.pairs or row.name == WHOLE_TRACE]
+    shown = top_rows(worth, top)
+    if not top and len(worth) > MOST_SCOPES:
+        best = {id(row) for row in top_rows(worth, MOST_SCOPES)}
+        shown = tuple(row for row in worth if id(row) in best)
+    left_out = (
+        (len(worth) - len(shown), "with less to gain"),
+        (len(rows) - len(worth), "of one class of work only"),
+    )
+    return shown, [
+        f"{count:,} more {what}: --json and --csv list them" for count, what in left_out if count
+    ]
+
+
 PAIR_COLUMNS = (
     "trace",
     "range",

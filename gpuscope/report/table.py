@@ -14,6 +14,7 @@ from gpuscope.report.rows import (
     pair_rows,
     saving_text,
     scope_rows,
+    scopes_for_people,
     top_rows,
     where_of,
 )
@@ -45,8 +46,10 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
         parts.append("| range | × | span | busy | idle | pair | overlap | ratio | verdict |")
         parts.append("|---|---:|---:|---:|---:|---|---:|---:|---|")
         rows = scope_rows(analysis)
-        for row in top_rows(rows, top):
+        shown, left_out = scopes_for_people(rows, top)
+        for row in shown:
             parts.extend(_markdown_rows(row, where_of(row, rows)))
+        parts.extend(f"\n{line}" for line in left_out)
         parts.extend(_message_rows(analysis))
         parts.extend(
             f"\n**{finding.id}**{f' in {escaped(finding.range)}' if finding.range else ''}: "
@@ -79,11 +82,16 @@ def _markdown_rows(row: ScopeRow, where: str) -> list[str]:
     )
     if not scope.pairs:
         return [f"{head}| – | – | – | – |"]
-    return [
+    lines = [
         f"{head}| {pair.a} ∩ {pair.b} | {format_ns(pair.overlap_ns)} "
         f"| {format_ratio(pair.overlap_ratio)} | {pair.verdict} |"
         for pair in scope.pairs
+        if pair.verdict != "immaterial"
     ]
+    small = [f"{pair.a} ∩ {pair.b}" for pair in scope.pairs if pair.verdict == "immaterial"]
+    if small:
+        lines.append(f"{head}| {', '.join(small)} | – | – | immaterial |")
+    return lines
 
 
 def escaped(text: str) -> str:

@@ -29,8 +29,8 @@ from gpuscope.report.rows import (
     numbered_names,
     saving_text,
     scope_rows,
+    scopes_for_people,
     stretch_ratios,
-    top_rows,
     where_of,
 )
 from gpuscope.units import (
@@ -61,10 +61,10 @@ _KINDS = 5
 """How many kinds of messages are printed."""
 _STRETCH = 0.01
 """From this much longer than alone on, what sharing cost gets a line."""
+_CROWD = 0.05
+"""From so many more than one at once on, in the mean, operations of a class get a line for it."""
 _STREAMS = 4
 """How many streams the line of the streams names."""
-_SCOPES = 40
-"""How many scopes are printed; more are nobody's reading."""
 _NAME_WIDTH = 40
 _BAR_WIDTH = 20
 
@@ -72,9 +72,7 @@ _BAR_WIDTH = 20
 def render_analysis(analysis: Analysis, console: Console, top: int | None = None) -> None:
     """Print what an analysis found: a table of scopes and pairs, then the findings.
 
-    Ranges in which nothing could overlap (one class only) are counted instead of listed, and of
-    very many those with little to gain, unless `top` asks for a number of scopes by the time that
-    could still be hidden.
+    Scopes that few want are counted instead of listed, unless `top` asks for a number of them.
     """
     from rich.markup import escape
 
@@ -88,21 +86,11 @@ def render_analysis(analysis: Analysis, console: Console, top: int | None = None
     for note in _notes(analysis):
         console.print(f"  [yellow]note[/yellow] {escape(printable(note))}", highlight=False)
     rows = scope_rows(analysis)
-    worth = rows if top else [row for row in rows if row.scope.pairs or row.name == WHOLE_TRACE]
-    shown = top_rows(worth, top)
-    if not top and len(worth) > _SCOPES:
-        best = {id(row) for row in top_rows(worth, _SCOPES)}
-        shown = tuple(row for row in worth if id(row) in best)
+    shown, left_out = scopes_for_people(rows, top)
     for row in shown:
         _print_scope(row, where_of(row, rows), console)
-    left_out = (
-        (len(worth) - len(shown), "with less to gain"),
-        (len(rows) - len(worth), "of one class of work only"),
-    )
-    for count, what in left_out:
-        if count:
-            more = f"[dim]{count:,} more {what}: --json and --csv list them[/dim]"
-            console.print(more, highlight=False)
+    for line in left_out:
+        console.print(f"[dim]{line}[/dim]", highlight=False)
     _print_links(analysis, console)
     for entry in analysis.communication:
         _print_communication(entry, where_of(entry, rows), console)
@@ -255,7 +243,7 @@ def _print_scope(row: ScopeRow, where: str, console: Console) -> None:
 
 
 def detail_lines(scope: Scope, whole: bool) -> list[str]:
-    """Say in a line each what was possible, what was idle, what copies reached, what sharing cost.
+    """Say in a line each what was possible, was idle, copies reached, sharing cost, ran at once.
 
     Of the `whole` trace also which streams did the work.
     """
@@ -287,6 +275,16 @@ def detail_lines(scope: Scope, whole: bool) -> list[str]:
     ]
     if stretched:
         lines.append(f"beside other work {', '.join(stretched)} as long as alone")
+    crowds = scope.concurrency.classes
+    at_once = [
+        f"{name} one at a time"
+        if crowd.peak == 1
+        else f"{name} up to {crowd.peak} at once, {crowd.mean:.1f} in the mean"
+        for name, crowd in crowds.items()
+        if crowd.mean is not None and (len(crowds) == 1 or crowd.mean >= 1 + _CROWD)
+    ]
+    if at_once:
+        lines.append(" · ".join(at_once))
     if scope.mpi:
         lines.append(
             f"in MPI {format_ns(scope.mpi.busy_ns)}: the GPU was busy for "

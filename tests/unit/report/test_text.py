@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpuscope import api
+from gpuscope import api, samples
 from gpuscope.analysis import Options
 from gpuscope.model.result import Analysis, Finding, JudgedHidden, Judgement
 from gpuscope.model.trace import Trace
@@ -259,3 +259,32 @@ def test_of_very_many_ranges_those_with_most_to_gain_are_printed() -> None:
 def test_chunks_that_are_numbered_are_not_complained_of() -> None:
     printed = lines(steps(8, "chunk{}"))
     assert not any("differ by a number" in line or "more with less" in line for line in printed)
+
+
+def test_ranges_of_kernels_alone_are_printed_with_how_many_ran_at_once() -> None:
+    """Four at once for 10 ms; then two one after the other."""
+    rows = [(0, 10 * MS, f"s{at}") for at in range(4)]
+    rows += [(20 * MS, 25 * MS, "s1"), (25 * MS, 30 * MS, "s1")]
+    ranges = [("many", 0, 10 * MS), ("one", 20 * MS, 30 * MS)]
+    printed = lines(api.analyze_trace(make_trace(kernels=rows, ranges=ranges)))
+    many = printed.index("many ×1  span 10.0 ms · busy 10.0 ms")
+    assert "kernel up to 4 at once, 4.0 in the mean" in printed[many + 1 : many + 3]
+    one = printed.index("one ×1  span 10.0 ms · busy 10.0 ms")
+    assert printed[one + 1] == "kernel one at a time"
+    # Beside ranges with pairs those without are counted.
+    pair = make_trace(
+        kernels=[*rows, (40 * MS, 50 * MS, "s1")],
+        h2d=[(45 * MS, 55 * MS, "s2")],
+        ranges=[*ranges, ("both", 40 * MS, 60 * MS)],
+    )
+    printed = lines(api.analyze_trace(pair))
+    assert "2 more of one class of work only: --json and --csv list them" in printed
+
+
+def test_markdown_has_one_row_for_the_pairs_that_are_immaterial() -> None:
+    text = to_markdown(api.analyze([samples.path("pageable")]).traces)
+    rows = [line for line in text.splitlines() if line.startswith("| pageable |")]
+    assert [row.split(" | ")[5:] for row in rows] == [
+        ["d2h ∩ h2d", "0 ns", "0.0 %", "serialized |"],
+        ["d2h ∩ kernel, h2d ∩ kernel", "–", "–", "immaterial |"],
+    ]
