@@ -50,7 +50,6 @@ DEVICE_FACTS = {
     "smCount": ("numMultiprocessors", 1),
     "cuDevice": ("id", 1),
     "constantMemory": ("constantMemorySize", 1),
-    "maxIPC": ("maxIPC", 1),
     "maxRegistersPerBlock": ("maxRegistersPerBlock", 1),
     "maxShmemPerBlock": ("maxSharedMemoryPerBlock", 1),
     "maxShmemPerSm": ("maxSharedMemoryPerMultiprocessor", 1),

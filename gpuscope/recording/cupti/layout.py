@@ -118,7 +118,6 @@ FIELDS: Mapping[int, Mapping[str, Field]] = {
         coreClockRate=(36, "u4"),
         numMemcpyEngines=(40, "u4"),
         numMultiprocessors=(44, "u4"),
-        maxIPC=(48, "u4"),
         maxWarpsPerMultiprocessor=(52, "u4"),
         maxBlocksPerMultiprocessor=(56, "u4"),
         maxSharedMemoryPerMultiprocessor=(60, "u4"),
