@@ -14,7 +14,13 @@ from gpuscope.figures.timeline import plain
 from gpuscope.model.result import Finding, PairFigures, Part, RangeResult, Scope
 from gpuscope.model.trace import RECORDERS, shown_title
 from gpuscope.report.ranks import WORST_FIRST
-from gpuscope.report.rows import abstentions, numbered_names, saving_parts, saving_text
+from gpuscope.report.rows import (
+    abstentions,
+    at_once,
+    numbered_names,
+    saving_parts,
+    saving_text,
+)
 from gpuscope.units import NS_PER_MS, NS_PER_US, counted, format_ns, format_ratio
 
 VERDICT_MARKS = {
@@ -333,10 +339,9 @@ def _beside(scope: Scope, beside: Sequence[PairFigures]) -> list[Any]:
         return [html.P("; ".join(filter(None, words)), className="where", title=reasons)]
     if scope.pairs:
         return []
-    alone = ", ".join(scope.classes) or "nothing"
-    peak = scope.concurrency.peak
-    streams = f", on up to {peak} streams at once" if peak > 1 else ""
-    return [html.P(f"only {alone} ran{streams}: there is no pair to overlap", className="where")]
+    ran = [f"{name} ran, {at_once(crowd)}" for name, crowd in scope.concurrency.classes.items()]
+    alone = f"only {', '.join(ran)}" if ran else "nothing ran"
+    return [html.P(f"{alone}: there is no pair to overlap", className="where")]
 
 
 def _pairs(count: int) -> str:

@@ -28,12 +28,13 @@ def order_ranges(
 ) -> tuple[tuple[RangeResult, ...], tuple[RangeResult, ...]]:
     """Return the ranges that have pairs, the best ones first, and those that get a card.
 
+    Where none has any, all that launched work are returned: how many ran at once is the question.
     A card have the best ones and their peers. What these hold stays out, unless there is but one
     and it holds few.
     """
     ranks = _ranks(trace, limits)
     paired = [entry for entry in analysis.ranges if entry.scope.pairs or entry.link_pairs]
-    ranked = sorted(paired, key=lambda entry: ranks[entry.name])
+    ranked = sorted(paired or analysis.ranges, key=lambda entry: ranks[entry.name])
     return tuple(ranked), tuple(_carded(ranked, ranks)[:MAX_CARDS])
 
 

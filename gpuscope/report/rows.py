@@ -10,6 +10,7 @@ from operator import itemgetter
 
 from gpuscope.model.result import (
     Analysis,
+    ClassConcurrency,
     Communication,
     Finding,
     Messages,
@@ -110,6 +111,13 @@ def scopes_for_people(
     return shown, [
         f"{count:,} more {what}: --json and --csv list them" for count, what in left_out if count
     ]
+
+
+def at_once(crowd: ClassConcurrency) -> str:
+    """Say how many operations of a class ran at once."""
+    if crowd.peak == 1 or crowd.mean is None:
+        return "one at a time"
+    return f"up to {crowd.peak} at once, {crowd.mean:.1f} in the mean"
 
 
 PAIR_COLUMNS = (

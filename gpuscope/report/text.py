@@ -23,6 +23,7 @@ from gpuscope.report.rows import (
     WHOLE_TRACE,
     ScopeRow,
     abstentions,
+    at_once,
     class_rates,
     communication,
     message_name,
@@ -276,15 +277,13 @@ def detail_lines(scope: Scope, whole: bool) -> list[str]:
     if stretched:
         lines.append(f"beside other work {', '.join(stretched)} as long as alone")
     crowds = scope.concurrency.classes
-    at_once = [
-        f"{name} one at a time"
-        if crowd.peak == 1
-        else f"{name} up to {crowd.peak} at once, {crowd.mean:.1f} in the mean"
+    crowded = [
+        f"{name} {at_once(crowd)}"
         for name, crowd in crowds.items()
-        if crowd.mean is not None and (len(crowds) == 1 or crowd.mean >= 1 + _CROWD)
+        if len(crowds) == 1 or (crowd.mean or 0) >= 1 + _CROWD
     ]
-    if at_once:
-        lines.append(" · ".join(at_once))
+    if crowded:
+        lines.append(" · ".join(crowded))
     if scope.mpi:
         lines.append(
             f"in MPI {format_ns(scope.mpi.busy_ns)}: the GPU was busy for "

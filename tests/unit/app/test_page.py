@@ -175,7 +175,7 @@ def test_a_trace_without_gpu_work_says_so(trace: Trace) -> None:
 
 def test_a_lone_class_says_why_nothing_is_judged() -> None:
     session = made(make_trace(kernels=[(0, MS, "s7"), (0, MS, "s8")]))
-    text = "only kernel ran, on up to 2 streams at once: there is no pair to overlap"
+    text = "only kernel ran, up to 2 at once, 2.0 in the mean: there is no pair to overlap"
     assert text in str(layout.page(session))
 
 
@@ -558,3 +558,11 @@ def test_of_several_traces_each_range_says_which() -> None:
     ]
     labels = [each["label"] for each in describe(Session(traces))["ranges"]]
     assert labels == ["step · a.sqlite", "step · b.sqlite"]
+
+
+def test_ranges_of_kernels_alone_have_cards_that_say_how_many_ran_at_once() -> None:
+    session = Session([api.open_trace(samples.path("hyperq"))])
+    assert card_names(session) == ["hyperq", "concurrent", "serial", "full_gpu"]
+    told = str(layout.cards(session))
+    assert "only kernel ran, up to 32 at once, 23.3 in the mean: there is no pair" in told
+    assert "only kernel ran, one at a time: there is no pair" in told
