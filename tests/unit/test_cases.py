@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from gpuscope import cases
 from gpuscope.analysis import Options
 from gpuscope.analyzers import same_stream
-from gpuscope.cases import CALL_KINDS, LEVELS, Case, names_of
+from gpuscope.cases import CALL_KINDS, LEVELS, Case, Region, names_of
+from gpuscope.model.result import Finding
 from gpuscope.model.tables import PUSH_POP, START_END, ApiCalls, Ranges
 from gpuscope.model.trace import Trace
 from gpuscope.waits import call_name
@@ -129,6 +130,18 @@ def test_figures_of_a_region() -> None:
     assert region.potential_ns == region.span_ns - GAP_NS - 3 * MS - MS
 
 
+def test_what_runs_on_another_device_does_not_keep_this_one_busy() -> None:
+    trace = make_trace(
+        devices=2,
+        kernels=[(0, 10, "s1"), (30, 40, "s1"), (0, 40, "s1", {"device": 1, "launch": 50})],
+        ranges=[("r", 0, 45)],
+    )
+
+    region = Case.of(trace, Options()).levels[0][0]
+
+    assert (region.device, region.span_ns, region.idle_ns, region.foreign_ns) == (0, 40, 20, 0)
+
+
 def apart(kind: int, name: str = "part") -> Trace:
     """Two ranges of a process that overlap, and launches of another thread within the first."""
     return make_trace(
@@ -187,6 +200,28 @@ def test_a_finding_names_the_ranges_inside_that_account_for_it() -> None:
     found = findings(program, same_stream.ANALYZER)
 
     assert [finding.range for finding in found] == ["first", "second"]
+
+
+def test_a_finding_that_names_no_holdup_is_as_large_as_its_saving() -> None:
+    program = Program()
+    with program.range("all"):
+        for name in ("first", "second"):
+            with program.range(name):
+                program.kernel(1, MS)
+    case = Case.of(program.trace(), Options())
+
+    def rule(region: Region) -> Finding:
+        return case.finding(
+            region,
+            id="made",
+            claim="",
+            mechanism="",
+            advice="",
+            evidence={},
+            saving_ns=region.busy_ns,
+        )
+
+    assert [finding.range for finding in case.search(rule)] == ["first", "second"]
 
 
 def test_a_finding_stays_with_the_range_whose_parts_do_not_show_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuscope import intervals
@@ -158,6 +158,11 @@ def test_equal_rows_have_equal_numbers_in_their_order(rows: list[tuple[int, ...]
 ROWS = st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=12)
 
 
+def test_an_order_by_a_key_beyond_the_radix_sort() -> None:
+    assert intervals.stable_order(np.array([1 << 16, 3, 1 << 16, 0])).tolist() == [3, 1, 0, 2]
+
+
+@example([(0, 0, 1), (0, 0, 0)], 0)
 @given(ROWS, st.sampled_from([0, -2, 1 << 20]))
 def test_order_by_sorts_by_all_columns_and_is_stable(
     rows: list[tuple[int, int, int]], shift: int

@@ -158,6 +158,7 @@ def test_a_kernel_is_stretched_beside_a_copy() -> None:
     assert h2d.reason == "none like these ran alone in the trace"
     (row,) = scope.contention.largest
     assert (row.name, row.alone_count, row.alone_ns, row.ratio) == ("kernel", 2, 20, 1.5)
+    assert (row.grid_blocks, row.block_threads) == (None, None)
     (entry,) = measured(trace).ranges
     assert entry.scope.contention == scope.contention
 

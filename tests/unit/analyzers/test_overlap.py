@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -18,7 +19,7 @@ from gpuscope.analyzers import ranges as range_scopes
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Analysis, RangeResult, Scope
 from gpuscope.model.tables import STAGED
-from gpuscope.model.trace import Trace
+from gpuscope.model.trace import Category, Trace
 from tests.make_trace import make_trace
 
 US = 1000
@@ -248,6 +249,24 @@ def test_paths_tell_nested_ranges_apart() -> None:
     assert sorted(by_path) == ["eval", "eval/fwd", "step", "step/fwd"]
     assert by_path["eval/fwd"].scope.span_ns == 15
     assert sorted(ranges(trace, by_path=True, ranges=("*/fwd",))) == ["eval/fwd", "step/fwd"]
+
+
+def test_a_category_is_a_number_of_its_domain_and_process() -> None:
+    trace = make_trace(
+        kernels=[(10, 20, "s1"), (40, 50, "s1"), (70, 80, "s1")],
+        ranges=[
+            ("a", 0, 30, {"domain": "left", "category": 5}),
+            ("b", 31, 60, {"domain": "right", "category": 5}),
+            ("c", 61, 90, {"domain": "left", "category": 6}),
+        ],
+    )
+    left, right = map(trace.strings.index, ("left", "right"))
+    names = [(0, left, 5, "copying"), (0, right, 5, "computing"), (1, left, 6, "copying")]
+    trace = replace(trace, categories=tuple(Category(*each) for each in names))
+
+    assert sorted(ranges(trace, categories=("copying",))) == ["a"]
+    assert sorted(ranges(trace, categories=("c*ing",))) == ["a", "b"]
+    assert sorted(ranges(trace, categories=("5",))) == ["a", "b"]
 
 
 def test_a_star_in_a_path_stands_for_any_number_of_levels() -> None:
