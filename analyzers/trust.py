@@ -55,11 +55,17 @@ def _lost(trace: Trace, operations: Operations) -> Finding | None:
     lost = trace.lost_records or 0
     if lost <= LOST_SHARE * (lost + len(operations)):
         return None
+    advice = "record again with less in the trace: a shorter run, a capture range, no backtraces"
+    if not len(operations):
+        advice = (
+            "record again with no other profiler at work on the GPU, and with one no older than "
+            "the driver"
+        )
     return _finding(
         "lost-records",
         f"about {lost} GPU records are missing: busy times and overlap are too low",
         f"{format_ratio(lost / (lost + len(operations)))} of the launches left no record",
-        "record again with less in the trace: a shorter run, a capture range, no backtraces",
+        advice,
         {"lost": lost, "recorded": len(operations)},
     )
 

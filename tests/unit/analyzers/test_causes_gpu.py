@@ -684,6 +684,18 @@ def test_lost_records() -> None:
     assert finding.evidence == {"lost": 5, "recorded": 24}
 
 
+def test_where_every_record_is_missing_recording_less_does_not_help() -> None:
+    nothing = dataclasses.replace(make_trace(), lost_records=7)
+    few = dataclasses.replace(make_trace(kernels=[(0, MS, "s1")]), lost_records=7)
+
+    advice = [
+        next(f.advice for f in run_all(trace, [trust.ANALYZER], Options()).findings)
+        for trace in (nothing, few)
+    ]
+    assert "no other profiler" in advice[0]
+    assert "record again with less" in advice[1]
+
+
 def test_one_lost_record_of_many() -> None:
     program = Program()
     pipeline(program, chunks=100)
