@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from gpuscope import cases
 from gpuscope.analysis import Options
 from gpuscope.analyzers import same_stream
-from gpuscope.cases import CALL_KINDS, LEVELS, Case, Region, names_of
+from gpuscope.cases import CALL_KINDS, LEVELS, MAX_READ_BYTES, Case, Region, names_of
 from gpuscope.model.result import Finding
 from gpuscope.model.tables import PUSH_POP, START_END, ApiCalls, Ranges
 from gpuscope.model.trace import Trace
@@ -44,6 +46,32 @@ def test_a_read_is_waited_for_at_once(pause_ns: int, read: bool) -> None:
 
     assert reads.tolist() == [False, read]
     assert len(waits) == read
+
+
+@pytest.mark.parametrize(("size", "read"), [(MAX_READ_BYTES, True), (MAX_READ_BYTES + 1, False)])
+def test_reads_are_small_and_each_has_its_wait(size: int, read: bool) -> None:
+    program = Program()
+    for _ in range(2):
+        program.kernel(1, MS)
+        program.copy("d2h", 1, 1_000, size=size)
+        program.wait(1)
+
+    reads, waits = Case.of(program.trace(), Options()).reads
+
+    assert reads.tolist() == [False, read] * 2
+    assert len(waits) == 2 * read
+
+
+def test_ranges_are_looked_into_so_deep() -> None:
+    program = Program()
+    with contextlib.ExitStack() as stack:
+        for depth in range(LEVELS + 2):
+            stack.enter_context(program.range(f"depth {depth}"))
+            program.kernel(1, MS)
+
+    case = Case.of(program.trace(), Options())
+
+    assert [len(level) for level in case.levels] == [1] * LEVELS
 
 
 def test_names_of_calls() -> None:
