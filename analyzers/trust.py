@@ -10,15 +10,13 @@ from itertools import combinations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.measures import LOST_SHARE
 from gpuscope.model import quality
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import Operations
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns, format_ratio
-
-LOST_SHARE = 0.01
-"""Share of lost GPU records above which figures are not to be trusted."""
 
 
 def run(trace: Trace, options: Options) -> Result:
