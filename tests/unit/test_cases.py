@@ -74,6 +74,36 @@ def test_ranges_are_looked_into_so_deep() -> None:
     assert [len(level) for level in case.levels] == [1] * LEVELS
 
 
+@pytest.mark.parametrize(("cycles", "meant"), [(1, False), (2, True)])
+def test_copying_and_computing_twice_in_one_stream_is_meant_to_overlap(
+    cycles: int, meant: bool
+) -> None:
+    program = Program()
+    for _ in range(cycles):
+        program.copy("h2d", 1, MS)
+        program.kernel(1, MS)
+
+    (region,) = Case.of(program.trace(), Options()).levels[0]
+
+    assert region.meant_to_overlap is meant
+
+
+def test_operations_are_in_other_ranges_by_the_outermost_that_they_do_not_share() -> None:
+    program = Program()
+    for step in range(2):
+        with program.range(f"step {step}"):
+            with program.range("forward"):
+                program.kernel(1, MS)
+            with program.range("backward"):
+                program.kernel(1, MS)
+    case = Case.of(program.trace(), Options())
+    forward, backward, again = np.array([0]), np.array([1]), np.array([2])
+
+    assert case.in_other_ranges(forward, backward).tolist() == [True]
+    # The next repetition, whose name has another number, and what lies in it.
+    assert case.in_other_ranges(backward, again).tolist() == [False]
+
+
 def test_names_of_calls() -> None:
     assert names_of([{"name": "a"}, {"name": "b"}, {"name": "a"}, {"name": "c"}]) == "a, b and c"
 
