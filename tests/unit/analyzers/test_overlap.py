@@ -151,6 +151,20 @@ def test_links_pair_over_all_devices_of_a_process() -> None:
     assert [entry.link_pairs[0].overlap_ns for entry in result.ranges] == [90 * US, 90 * US]
 
 
+def test_instances_too_short_to_count_make_no_directions_overlap() -> None:
+    there, back = {"src": 0, "dst": 1}, {"src": 1, "dst": 0, "device": 1}
+    rows, windows = [], []
+    for number, length in enumerate([100 * US] * 10 + [US] * 20):
+        begin = number * 300 * US
+        late = begin + 100 * US if number < 2 else begin  # two of ten one after the other
+        rows += [(begin, begin + length, "s1", there), (late, late + length, "s1", back)]
+        windows.append(("r", begin, begin + 250 * US))
+    (entry, *_) = measured(make_trace(devices=2, memset=TICK, p2p=rows, ranges=windows)).ranges
+    (pair,) = entry.link_pairs
+    assert pair.verdict == "partial"
+    assert "only 8 of 10 instances overlap" in pair.reason
+
+
 def test_turns_of_a_link_are_counted_inside_each_instance() -> None:
     there, back = {"src": 0, "dst": 1}, {"src": 1, "dst": 0, "device": 1}
     trace = make_trace(
