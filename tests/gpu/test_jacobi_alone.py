@@ -31,7 +31,6 @@ VOID = (0, 5)
         ("jacobi-nccl-overlap", "--twin", "event-chain"),
         pytest.param(("jacobi-nvshmem",), marks=needs_nvshmem),
         pytest.param(("jacobi-nvshmem", "--in-kernel"), marks=needs_nvshmem),
-        pytest.param(("jacobi-nvshmem", "--twin", "barrier"), marks=needs_nvshmem),
     ],
     ids=" ".join,
 )
