@@ -208,6 +208,8 @@ class _Norm:
         elements, on_host = self._pending
         if on_host:
             self.summed[:elements].set(self.host_summed[:elements])
+            # `set` does not wait, and what it reads is spoilt next.
+            self.cp.cuda.runtime.deviceSynchronize()
         arguments = (self.summed, np.uint64(elements), np.uint32(self.ranks.size))
         self._launch(self._check, elements, (*arguments, np.uint32(self._serial), self._wrong))
         self._compared += elements

@@ -1,5 +1,9 @@
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from gpuscope.benchmarks import norm as benchmark
@@ -73,3 +77,37 @@ def test_what_the_trace_must_show() -> None:
     assert len(benchmark._expected(replace(OPTIONS, path="mpi-host"), None)) == 2
     twin = benchmark._expected(OPTIONS, "blocking-copy")
     assert {(row.verdict, row.ratio_limit) for row in twin} == {plain}
+
+
+def test_sums_on_the_host_are_read_before_they_are_spoilt() -> None:
+    late: list[Callable[[], object]] = []
+
+    class Device(np.ndarray[Any, Any]):
+        """Does what it is told when the host waits, as a GPU may that others are using."""
+
+        def set(self, host: Any) -> None:
+            late.append(lambda: np.copyto(self, host))
+
+        def fill(self, value: Any) -> None:
+            late.append(lambda: np.ndarray.fill(self, value))
+
+    def wait() -> None:
+        while late:
+            late.pop(0)()
+
+    def launch(kernel: str, elements: int, arguments: Any) -> None:
+        late.append(lambda: seen.append((kernel, arguments[0].tolist())))
+
+    seen: list[Any] = []
+    norm = object.__new__(benchmark._Norm)
+    norm.cp = SimpleNamespace(cuda=SimpleNamespace(runtime=SimpleNamespace(deviceSynchronize=wait)))
+    norm.ranks = SimpleNamespace(rank=0, size=2)  # type: ignore[assignment]
+    norm.local, norm.summed = (np.zeros(3).view(Device) for _ in range(2))
+    norm.host_summed = np.array([1.0, 2.0, 3.0])
+    norm._fill, norm._check, norm._wrong = "fill", "check", None
+    norm._serial = norm._compared = 0
+    norm._pending = (3, True)
+    norm._launch = launch  # type: ignore[method-assign]
+    norm.prepare(3, on_host=True, filled=False)
+    assert seen == [("check", [1.0, 2.0, 3.0])]
+    assert np.isnan(norm.host_summed).all()
