@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -375,6 +376,18 @@ def test_what_a_kernel_puts_is_not_observable() -> None:
     )
     assert isinstance(row, Expected)
     assert (row.verdict, row.ratio_limit, others) == ("inconclusive (not observable)", None, [])
+
+
+@pytest.mark.parametrize(("twin", "least"), [(None, 1), ("barrier", 2), ("corrupt-element", 1)])
+def test_one_rank_exchanges_with_itself_but_not_behind_a_barrier(
+    twin: str | None, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str, *, least: int, oversubscribe: bool) -> Any:
+        raise UsageError(f"{name}: {least}")
+
+    monkeypatch.setattr(jacobi_nvshmem, "open_ranks", refuse)
+    with pytest.raises(UsageError, match=f"^jacobi-nvshmem: {least}$"):
+        jacobi_nvshmem._run(argparse.Namespace(twin=twin, oversubscribe=False))
 
 
 DEVICE_LIBRARY = r"""
