@@ -103,7 +103,7 @@ def test_cupti_refuses(tmp_path: Path) -> None:
     done = run(tmp_path, ["--cupti", "--", sys.executable, "train.py"], fault="busy")
 
     assert done.returncode == 3
-    assert "another profiler records this program already" in done.stderr
+    assert "another profiler is attached" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
