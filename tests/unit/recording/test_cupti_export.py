@@ -243,6 +243,22 @@ def test_a_device_holds_no_more_than_it_says(tmp_path: Path) -> None:
     assert trace.devices[0].sm_limits.threads == 48 * 32
 
 
+def test_a_cooperative_launch_is_one(tmp_path: Path) -> None:
+    """CUPTI counts the types of launches from 0, nsys from 1."""
+    made = Recording()
+    made.add(layout.CONTEXT, nullStreamId=7)
+    for number, launch_type in enumerate((0, 1, 2)):
+        made.add(
+            layout.CONCURRENT_KERNEL, start=10 + 20 * number, end=20 + 20 * number, name="k",
+            streamId=7, correlationId=number, launchType=launch_type, gridX=1, blockX=1,
+        )  # fmt: skip
+    trace, _ = written(made, tmp_path)
+
+    assert trace.kernel_configs is not None
+    assert trace.kernel_configs.cooperative.tolist() == [0, 1, 1]
+    assert sql(tmp_path, "SELECT launchType FROM CUPTI_ACTIVITY_KIND_KERNEL") == [(1,), (2,), (3,)]
+
+
 def test_categories_and_colours_of_ranges(tmp_path: Path) -> None:
     made = pipeline()
     made.range("plain", 95, 97, 3)
