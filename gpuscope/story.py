@@ -258,7 +258,7 @@ def tell_range(case: Case, region: Region) -> RangeStory:
     window = int(region.begin_ns[drawn]), int(region.finish_ns[drawn])
 
     def number_of(stream: int) -> int:
-        return trace.streams[stream].number
+        return trace.streams[stream].number if stream >= 0 else -1
 
     lanes = [
         Lane(_stream(trace, stream), _bars(case, rows[ops.stream[rows] == stream], window))

@@ -35,8 +35,8 @@ from gpuscope.intervals import (
     union,
 )
 from gpuscope.model.classes import CLASSES, CODE, KERNEL_CODES
-from gpuscope.model.tables import Operations, in_classes
-from gpuscope.model.trace import BLOCKING, NULL_STREAM, Trace
+from gpuscope.model.tables import KernelConfigs, Operations, in_classes
+from gpuscope.model.trace import BLOCKING, NULL_STREAM, Device, Trace
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -509,7 +509,9 @@ class _Room:
             size = sms[here] * np.maximum(blocks[here], 1)
             self._hold_off(configs.take(here), size, ops, trace.devices[number])
 
-    def _hold_off(self, configs: Any, size: Int64, ops: Operations, device: Any) -> None:
+    def _hold_off(
+        self, configs: KernelConfigs, size: Int64, ops: Operations, device: Device
+    ) -> None:
         """Note when kernels, of which `size` blocks fit at once, leave cooperative ones no room.
 
         All blocks of such a one must fit beside those that are there. Where threads, registers,
@@ -518,7 +520,12 @@ class _Room:
         limit, threads = device.sm_limits, configs.block_threads.astype(np.int64)
         holds = (limit.threads, limit.registers, limit.shared_bytes, limit.blocks)
         takes = np.stack(
-            [threads, configs.registers_per_thread * threads, configs.shared_bytes, threads * 0 + 1]
+            [
+                threads,
+                configs.registers_per_thread * threads,
+                configs.shared_bytes,
+                np.ones_like(threads),
+            ]
         )
         start, end = ops.start_ns[configs.operation], ops.end_ns[configs.operation]
         # At each time the blocks that start are there, and those that end are not: these go first.
@@ -526,12 +533,12 @@ class _Room:
         order = np.argsort(time, kind="stable")
         there = takes * np.minimum(configs.grid_blocks, size)
         used = np.cumsum(np.concatenate([-there, there], axis=1)[:, order], axis=1)
-        whole = np.array(holds, np.int64)[:, np.newaxis] * device.sm_count
+        whole = np.array(holds, np.int64)[:, np.newaxis] * (device.sm_count or 0)
         cooperative = np.flatnonzero(configs.cooperative)
         needs = takes[:, cooperative] * configs.grid_blocks[cooperative]
         kind, first = number_rows(list(needs))
         for code, example in enumerate(first.tolist()):
-            full = (used + needs[:, [example]] > whole).any(axis=0)[:-1]
+            full = np.any(used + needs[:, [example]] > whole, axis=0)[:-1]
             if not full.any():
                 continue
             begin, finish = time[order[:-1]][full], time[order[1:]][full]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from gpuscope import api, samples
 from gpuscope.analysis import Options
 from gpuscope.cases import Case
+from gpuscope.model.classes import CODE
 from gpuscope.report.story import story_text
 from gpuscope.story import (
     MOST_BARS,
@@ -127,6 +129,23 @@ def test_a_lane_of_many_operations_is_drawn_in_cells() -> None:
     classes = [bar.op_class for bar in lane.bars]
     assert classes == ["kernel"] * classes.count("kernel") + ["h2d"] * classes.count("h2d")
     assert 0.9 < classes.count("kernel") / classes.count("h2d") < 1.1
+
+
+def test_work_of_no_stream_has_a_lane_of_its_own_and_may_be_all_there_is() -> None:
+    made = make_trace(kernels=[(0, MS, "s7")], uvm=[(0, MS, "s7")])
+    assert made.operations is not None
+    alone = made.operations.take(made.operations.op_class == CODE["uvm"])
+    some = dataclasses.replace(made.operations, stream=np.array([0, -1], np.int32))
+    none = dataclasses.replace(alone, stream=np.array([-1], np.int32))
+
+    for operations, streams, lanes in (
+        (some, made.streams, ["no stream", "stream 7"]),
+        (none, (), ["no stream"]),
+    ):
+        trace = dataclasses.replace(made, operations=operations, streams=streams)
+        case = Case.of(trace, Options())
+        (region,) = case.levels[0]
+        assert [lane.stream for lane in tell_range(case, region).lanes] == lanes
 
 
 def test_a_range() -> None:
