@@ -339,7 +339,7 @@ def _beside(scope: Scope, beside: Sequence[PairFigures]) -> list[Any]:
         return [html.P("; ".join(filter(None, words)), className="where", title=reasons)]
     if scope.pairs:
         return []
-    ran = [f"{name} ran, {at_once(crowd)}" for name, crowd in scope.concurrency.classes.items()]
+    ran = [f"{name} ran, {at_once(scope, name)}" for name in scope.concurrency.classes]
     alone = f"only {', '.join(ran)}" if ran else "nothing ran"
     return [html.P(f"{alone}: there is no pair to overlap", className="where")]
 

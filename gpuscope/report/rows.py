@@ -10,7 +10,6 @@ from operator import itemgetter
 
 from gpuscope.model.result import (
     Analysis,
-    ClassConcurrency,
     Communication,
     Finding,
     Messages,
@@ -113,10 +112,13 @@ def scopes_for_people(
     ]
 
 
-def at_once(crowd: ClassConcurrency) -> str:
+def at_once(scope: Scope, name: str) -> str:
     """Say how many operations of a class ran at once."""
+    crowd = scope.concurrency.classes[name]
     if crowd.peak == 1 or crowd.mean is None:
         return "one at a time"
+    if name in ("kernel", "comm", "fused") and scope.concurrency.peak == 1:
+        return "one by one in a stream, some begun before the one before had ended"
     return f"up to {crowd.peak} at once, {crowd.mean:.1f} in the mean"
 
 

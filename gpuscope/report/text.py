@@ -278,7 +278,7 @@ def detail_lines(scope: Scope, whole: bool) -> list[str]:
         lines.append(f"beside other work {', '.join(stretched)} as long as alone")
     crowds = scope.concurrency.classes
     crowded = [
-        f"{name} {at_once(crowd)}"
+        f"{name} {at_once(scope, name)}"
         for name, crowd in crowds.items()
         if len(crowds) == 1 or (crowd.mean or 0) >= 1 + _CROWD
     ]

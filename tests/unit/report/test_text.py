@@ -261,6 +261,17 @@ def test_chunks_that_are_numbered_are_not_complained_of() -> None:
     assert not any("differ by a number" in line or "more with less" in line for line in printed)
 
 
+def test_kernels_chained_in_one_stream_do_not_run_at_once() -> None:
+    rows = [(0, 10 * MS, "s1"), (5 * MS, 20 * MS, "s1")]
+    of_two = [(0, 10 * MS, "s1"), (5 * MS, 20 * MS, "s2")]
+    chained, beside = (
+        lines(api.analyze_trace(make_trace(kernels=each))) for each in (rows, of_two)
+    )
+
+    assert "kernel one by one in a stream, some begun before the one before had ended" in chained
+    assert "kernel up to 2 at once, 1.2 in the mean" in beside
+
+
 def test_ranges_of_kernels_alone_are_printed_with_how_many_ran_at_once() -> None:
     """Four at once for 10 ms; then two one after the other."""
     rows = [(0, 10 * MS, f"s{at}") for at in range(4)]
