@@ -132,6 +132,7 @@ def prepare():
     stream = cupy.cuda.Stream(non_blocking=True)
     urgent = cupy.cuda.Stream(non_blocking=True, priority=-1)
     if devices > 1:
+        runtime.deviceEnablePeerAccess(1)  # without it the driver copies out and in again
         with cupy.cuda.Device(1):
             far = cupy.empty(1024, "f")
     with stream:
