@@ -238,6 +238,13 @@ def test_a_step_has_a_bound_and_the_overlap_that_the_times_tell() -> None:
     assert (found["t_lb_ns"], found["omb_overlap_ratio"]) == (1640, 1)
 
 
+def test_an_interior_that_took_longer_apart_than_all_kernels_is_no_bound() -> None:
+    stages = {"inner_ns": 1150, "edge_ns": 50}
+    found = step_figures(5000, 1045.0, 1040.0, 600.0, stages, overlapping=True)
+    assert found["t_lb_ns"] == 1040
+    assert found["speedup_max"] == pytest.approx(1640 / 1040)
+
+
 def test_copies_must_overlap_or_must_not_or_are_not_judged() -> None:
     assert [
         (row.a, row.b, row.verdict, row.ratio_limit)
@@ -367,6 +374,17 @@ def test_an_interior_too_short_to_hide_the_exchange_is_not_judged(
     found = measured(monkeypatch, "--rows", "30", "--columns", "12", "--steps", "4", inner_ns=2_000)
     assert found["expected"] == (ExpectedHidden("overlapped", 0.0, 1.0),)
     assert "lasts longer than the interior" in found["notes"][0]
+
+
+def test_an_interior_that_took_longer_apart_hides_no_more_than_all_kernels_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 1.1 × (100 + 10 + 4600) must be hidden: less than the 5200 of the interior alone, more than
+    # the 5000 that all kernels of a step last.
+    monkeypatch.setitem(TIMES_NS, "exchange", 4 * 4_600)
+    found = measured(monkeypatch, "--rows", "30", "--columns", "12", "--steps", "4", inner_ns=5_200)
+    assert found["figures"]["t_lb_ns"] == 5_000
+    assert found["expected"] == (ExpectedHidden("overlapped", 0.0, 1.0),)
 
 
 def test_a_changed_element_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
