@@ -444,8 +444,14 @@ class _Session:
 
 
 def _raise_failure(job: Job, timeout_s: float | None, words: Sequence[Word]) -> None:
-    """Raise what the ranks that did not end well come to: the first of them counts."""
-    failed = next((word for word in words if word.failed), None)
+    """Raise what the ranks that did not end well come to.
+
+    The first of them counts, and of those that ran out of time only where no other failed: they
+    may have waited for it.
+    """
+    failed = min(
+        (word for word in words if word.failed), key=lambda word: word.timed_out, default=None
+    )
     if failed is None:
         return
     who = f"rank {failed.rank} of {job.name} on {failed.host}"
@@ -453,13 +459,13 @@ def _raise_failure(job: Job, timeout_s: float | None, words: Sequence[Word]) -> 
         error = ProgramError(f"{who}: {failed.error}")
         error.exit_code = failed.exit_code
         raise error
+    late = ", ".join(str(word.rank) for word in words if word.timed_out)
     if failed.timed_out:
-        late = ", ".join(str(word.rank) for word in words if word.timed_out)
         msg = f"{job.name} was stopped after {timeout_s:g} s; still running: rank {late}."
         raise ProgramError(msg)
-    said = " | ".join(failed.last_lines) or "nothing"
-    msg = (
-        f"{who} failed with exit code {failed.code}, and the other ranks were ended; "
-        f"its last words: {said}"
+    others = (
+        f"rank {late} was stopped after {timeout_s:g} s" if late else "the other ranks were ended"
     )
+    said = " | ".join(failed.last_lines) or "nothing"
+    msg = f"{who} failed with exit code {failed.code}, and {others}; its last words: {said}"
     raise ProgramError(msg)

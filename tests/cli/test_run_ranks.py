@@ -127,6 +127,15 @@ def test_ranks_that_hang_are_stopped_after_the_time_given(
     assert (in_folder / "r" / "rank1" / "trace.sqlite").is_file()
 
 
+def test_a_rank_that_died_is_told_of_also_where_those_that_waited_for_it_ran_out_of_time(
+    in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(in_folder, "dies", "--timeout", "2") == 1
+
+    err = capfd.readouterr().err
+    assert "failed with exit code 7, and rank 0 was stopped after 2 s; its last words:" in err
+
+
 @pytest.fixture
 def benchmark(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Run a script that stands in for a benchmark of ranks, with `slowdown` under the profiler."""
