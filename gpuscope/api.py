@@ -101,11 +101,21 @@ def of_ranks(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in map(history.find_run, paths):
         found += (ranks.rank_folders(path) if path.is_dir() else []) or [path]
-    places = [_trace_in(path).resolve() for path in found]
-    for place, path in zip(places, found, strict=True):
+    return _each_once(found)
+
+
+def _each_once(paths: list[Path]) -> list[Path]:
+    """Return `paths`, of which none may be named twice: one trace is no two ranks or runs."""
+    places = _places(paths)
+    for place, path in zip(places, paths, strict=True):
         if places.count(place) > 1:
             raise UsageError(f"{path} is named twice: name each trace once.")
-    return found
+    return paths
+
+
+def _places(paths: Sequence[Path]) -> list[Path]:
+    """Return where the traces that `paths` name lie, whatever they are called."""
+    return [_trace_in(path).resolve() for path in paths]
 
 
 def open_trace(
@@ -239,7 +249,13 @@ def compare(
 ) -> Comparison:
     """Compare two runs, or two sets of repetitions; a folder of runs stands for all in it.
 
-    See :func:`gpuscope.gates.compare.compare`; class `rules` go before the built-in ones.
+    See :func:`gpuscope.gates.compare.compare`; class `rules` go before the built-in ones. A trace
+    that is on both sides is told in a note.
+
+    Raises
+    ------
+    UsageError
+        A trace is named twice on one side, and would be taken for two repetitions.
     """
     sides = [_all_repetitions(side) for side in (before, after)]
     traces = [
@@ -247,7 +263,14 @@ def compare(
         for side in sides
     ]
     options = [told_beside(path) for side in sides for path in side]
-    return comparing.compare(traces[0], traces[1], options, paths=paths)
+    found = comparing.compare(traces[0], traces[1], options, paths=paths)
+    others = _places(sides[1])
+    twice = tuple(
+        f"{path} stands on both sides: it is compared with itself"
+        for path, place in zip(found.before, _places(sides[0]), strict=True)
+        if place in others
+    )
+    return dataclasses.replace(found, notes=(*twice, *found.notes))
 
 
 def by_rank(before: Sequence[Path], after: Sequence[Path]) -> list[tuple[list[Path], list[Path]]]:
@@ -256,7 +279,7 @@ def by_rank(before: Sequence[Path], after: Sequence[Path]) -> list[tuple[list[Pa
     Raises
     ------
     UsageError
-        The runs have not equally many ranks.
+        The runs have not equally many ranks, or one is named twice on one side.
     """
     sides = [[of_ranks([run]) for run in _all_repetitions(side)] for side in (before, after)]
     counts = sorted({len(run) for side in sides for run in side})
@@ -271,7 +294,7 @@ def by_rank(before: Sequence[Path], after: Sequence[Path]) -> list[tuple[list[Pa
 
 
 def _all_repetitions(side: Sequence[Path]) -> list[Path]:
-    return [run for path in side for run in _repetitions(path)]
+    return _each_once([run for path in side for run in _repetitions(path)])
 
 
 def _repetitions(path: Path) -> list[Path]:
@@ -300,7 +323,14 @@ def propose_budget(
     rules: Sequence[ClassRule] = (),
     times: bool = False,
 ) -> str:
-    """Return a budget that the good runs at `paths` meet: see :func:`gates.budget.propose`."""
+    """Return a budget that the good runs at `paths` meet: see :func:`gates.budget.propose`.
+
+    Raises
+    ------
+    UsageError
+        A run is named twice, and would be taken for two repetitions.
+    """
+    paths = _each_once([history.find_run(path) for path in paths])
     traces = [open_trace(path, rules) for path in paths]
     options = [_options([path], [trace])[0] for path, trace in zip(paths, traces, strict=True)]
     return budget.propose(traces, options, attribute=attribute, times=times)

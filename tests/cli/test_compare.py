@@ -33,8 +33,37 @@ def test_identical_traces(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", GOOD, GOOD]) == 0
 
     out, err = capsys.readouterr()
+    assert out.splitlines()[2] == f"note {GOOD} stands on both sides: it is compared with itself"
     assert out.splitlines()[-1] == "identical"
     assert not err
+
+
+def test_a_copy_of_a_trace_is_another_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = shutil.copy(GOOD, tmp_path / "again.sqlite")
+    assert main(["compare", GOOD, str(again)]) == 0
+
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "identical"
+    assert "note" not in out
+
+
+@pytest.mark.parametrize("side", ["before", "after", "folder"])
+def test_a_trace_named_twice_is_no_second_repetition(
+    side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_folder(tmp_path / "before", "r0", "pinned", 9)
+    sides = {
+        "before": [str(run), str(run / "trace.sqlite"), "--with", BAD],
+        "after": [GOOD, "--with", BAD, BAD],
+        "folder": [str(run.parent), str(run), "--with", BAD],
+    }
+    assert main(["compare", *sides[side]]) == 2
+
+    out, err = capsys.readouterr()
+    assert not out
+    assert "is named twice: name each trace once" in err
 
 
 def test_what_changed_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,11 +97,14 @@ def test_markdown(capsys: pytest.CaptureFixture[str]) -> None:
 def test_repetitions_behind_with_and_in_folders(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", GOOD, GOOD, "--with", BAD, BAD, "--json"]) == 0
-    by_name = json.loads(capsys.readouterr().out)
     for number in range(2):
         run_folder(tmp_path / "before", f"r{number}", "pinned", number)
         run_folder(tmp_path / "after", f"r{number}", "default", number)
+    before, after = (
+        [sample, str(tmp_path / side / "r1")] for sample, side in ((GOOD, "before"), (BAD, "after"))
+    )
+    assert main(["compare", *before, "--with", *after, "--json"]) == 0
+    by_name = json.loads(capsys.readouterr().out)
     assert main(["compare", str(tmp_path / "before"), str(tmp_path / "after"), "--json"]) == 0
     by_folder = json.loads(capsys.readouterr().out)
 

@@ -64,6 +64,18 @@ def test_budget_recorded_then_met(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["verify", "--record", STREAMS, "-o", str(budget), "--force"]) == 0
 
 
+def test_a_good_run_named_twice_is_no_second_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    budget = tmp_path / "budget.toml"
+    (tmp_path / "link.sqlite").symlink_to(STREAMS)
+
+    for again in (STREAMS, str(tmp_path / "link.sqlite")):
+        assert main(["verify", "--record", STREAMS, again, "-o", str(budget)]) == 2
+        assert f"{STREAMS} is named twice: name each trace once" in capsys.readouterr().err
+        assert not budget.exists()
+
+
 def test_junit_and_markdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "gates.xml"
 
