@@ -2,7 +2,9 @@
 
 An event made without cudaEventDisableTiming writes a time stamp when it is reached, and what comes
 next in the stream waits for that: 2 µs on an H200, where one made with it costs nothing. The flag
-itself is not in a trace, but the gap is. Events that a profiler traces have the same effect.
+itself is not in a trace, but the gap is. Events that a profiler traces have the same effect. A
+kernel that its stream holds back by cudaStreamWaitEvent starts as much later, whatever the events
+are: what it tells of them is nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from gpuscope.model.classes import KERNEL_CODES
 from gpuscope.model.result import Abstention, Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import REASON, Bool, call_name
+from gpuscope.waits import REASON, Bool, Int32, Int64, call_name, event_links
 
 RECORDS = re.compile(r"cu(da)?EventRecord\w*")
 MIN_GAP_NS = 1_000
@@ -38,35 +40,43 @@ def run(trace: Trace, options: Options) -> Result:
         return Result(abstained=(Abstention("timing-events", reason),))
     if not len(trace.event_records):
         return Result()
-    behind = _behind_an_event(case)
-    return Result(findings=case.search(lambda region: _rule(case, behind, region)))
+    waits = event_links(trace, case.ops, r"cu(da)?StreamWaitEvent")
+    if len(waits.unresolved) and not len(waits.call):
+        reason = f"none of {len(waits.unresolved)} stream waits can be traced to its event record"
+        return Result(abstained=(Abstention("timing-events", reason),))
+    records = trace.event_records
+    records = records.take((records.launch >= 0) & (records.stream >= 0))
+    behind = _since_the_last_launch(case, records.stream, records.launch)
+    held = _since_the_last_launch(case, waits.stream, waits.call)
+    return Result(findings=case.search(lambda region: _rule(case, behind, held, region)))
 
 
 def _records_events(case: Case) -> bool:
     return any(RECORDS.fullmatch(call_name(text)) for text in case.trace.strings)
 
 
-def _behind_an_event(case: Case) -> Bool:
-    """Return the kernels between whose launch and that of the one before an event was recorded."""
-    ops, waits, records = case.ops, case.waits, case.trace.event_records
-    assert records is not None
-    behind = np.zeros(len(ops), np.bool_)
-    records = records.take((records.launch >= 0) & (records.stream >= 0))
-    recorded_at = case.api.start_ns[records.launch]
-    for stream in np.unique(records.stream).tolist():
-        times = np.sort(recorded_at[records.stream == stream])
-        mine = np.flatnonzero((ops.stream == stream) & (waits.stream_op >= 0))
+def _since_the_last_launch(case: Case, stream: Int32 | Int64, call: Int32 | Int64) -> Bool:
+    """Return the operations between whose launch and that of the one before a call was made.
+
+    `stream` and `call` are of calls for a stream: rows of Trace.streams and Trace.api.
+    """
+    ops, waits = case.ops, case.waits
+    between = np.zeros(len(ops), np.bool_)
+    called_at = case.api.start_ns[call]
+    for one in np.unique(stream).tolist():
+        times = np.sort(called_at[stream == one])
+        mine = np.flatnonzero((ops.stream == one) & (waits.stream_op >= 0))
         mine = mine[(waits.call_start_ns[mine] >= 0) & (ops.graph_node[mine] < 0)]
         since = waits.call_start_ns[waits.stream_op[mine]]
-        behind[mine] = np.searchsorted(times, since) < np.searchsorted(
+        between[mine] = np.searchsorted(times, since) < np.searchsorted(
             times, waits.call_start_ns[mine]
         )
-    return behind
+    return between
 
 
-def _rule(case: Case, behind: Bool, region: Region) -> Finding | None:
+def _rule(case: Case, behind: Bool, held: Bool, region: Region) -> Finding | None:
     waits, ops = case.waits, case.ops
-    rows = region.rows[waits.reason[region.rows] == REASON["stream"]]
+    rows = region.rows[(waits.reason[region.rows] == REASON["stream"]) & ~held[region.rows]]
     # A copy behind a kernel takes longer to begin, with or without an event.
     rows = rows[np.isin(ops.op_class[rows], KERNEL_CODES)]
     rows = rows[np.isin(ops.op_class[waits.stream_op[rows]], KERNEL_CODES)]

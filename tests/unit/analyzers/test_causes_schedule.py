@@ -191,6 +191,32 @@ def test_kernels_that_start_early_are_no_measure_of_those_behind_an_event() -> N
     assert findings(program, timing_events.ANALYZER) == []
 
 
+def in_lock_step() -> Program:
+    """Steps in which two streams wait for each other, and each begins 8 µs late for that."""
+    program = Program()
+    with program.range("loop"):
+        for step in range(8):
+            for stream, other in ((1, 2), (2, 1)):
+                if step:
+                    program.wait_event(stream, f"step {step - 1} of {other}")
+                    program.free[stream] += 8_000
+                program.kernel(stream, 100_000)
+                program.kernel(stream, 100_000)
+                program.record(f"step {step} of {stream}", stream)
+    return program
+
+
+def test_kernels_that_wait_for_another_stream_tell_nothing_of_its_events() -> None:
+    trace = in_lock_step().trace()
+    assert run_all(trace, [timing_events.ANALYZER], Options()).findings == ()
+
+
+def test_timing_where_no_wait_is_traced_to_its_record_abstains() -> None:
+    trace = dataclasses.replace(in_lock_step().trace(), syncs=None)
+    (abstained,) = run_all(trace, [timing_events.ANALYZER], Options()).abstained
+    assert abstained.reason == "none of 14 stream waits can be traced to its event record"
+
+
 def test_timing_without_records_abstains() -> None:
     trace = dataclasses.replace(events(8_000), event_records=None)
 
