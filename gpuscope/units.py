@@ -18,7 +18,9 @@ def printable(text: str, length: int | None = 500) -> str:
 
     A terminal obeys the escape sequences in a name; what is no printable character becomes ``�``.
     """
-    clean = "".join(char if char.isprintable() else "�" for char in text[:length])
+    clean = text[:length]
+    if not clean.isprintable():
+        clean = "".join(char if char.isprintable() else "�" for char in clean)
     return clean if length is None or len(text) <= length else f"{clean[: length - 1]}…"
 
 

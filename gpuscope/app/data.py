@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from flask import Flask, Response, abort, request, send_from_directory
@@ -16,6 +13,7 @@ from gpuscope.figures.listing import COLUMNS, Condition, csv_rows, listing, show
 from gpuscope.figures.names import PatternError, check
 from gpuscope.figures.palette import style_sheet
 from gpuscope.figures.timeline import ASSETS, plain
+from gpuscope.report.table import csv_text
 from gpuscope.units import format_ns, format_ratio
 
 MAX_ROWS = 200
@@ -204,7 +202,7 @@ def register(server: Flask, session: Session) -> None:
         headers = {"Content-Disposition": "attachment; filename=operations.csv"}
         for trace in range(len(timeline.placed)):
             timeline.named(trace, pattern())  # what cannot be searched for is said before a line is
-        lines = _lines(csv_rows(timeline, low, high, pattern(), conditions()))
+        lines = map(csv_text, csv_rows(timeline, low, high, pattern(), conditions()))
         return Response(lines, mimetype="text/csv", headers=headers)
 
     @server.get("/shared/palette.css")
@@ -215,13 +213,6 @@ def register(server: Flask, session: Session) -> None:
     def _shared(name: str) -> Response:
         """Give out what the page has in common with the report."""
         return send_from_directory(ASSETS, name)
-
-
-def _lines(batches: Iterator[list[tuple[object, ...]]]) -> Iterator[str]:
-    for batch in batches:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(batch)
-        yield text.getvalue()
 
 
 def _json(value: object) -> Response:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
-import io
 import json
 import sys
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from gpuscope.cli._options import stdout_console
 from gpuscope.cli._void import find_void
 from gpuscope.errors import GpuscopeError
 from gpuscope.figures.scaling import bound_reached, label, scaling
+from gpuscope.report.table import csv_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -137,11 +136,7 @@ def to_csv(options: Sequence[str], rows: Rows) -> str:
             line["bound_reached_ratio"] = reached
         lines.append({**line, **result["stages"], **result["figures"]})
     keys = list(dict.fromkeys(key for line in lines for key in line))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, keys, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    return csv_text([keys, *([line.get(key) for key in keys] for line in lines)])
 
 
 def show(

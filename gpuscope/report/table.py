@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gpuscope.model.result import Analysis
 from gpuscope.report.rows import (
@@ -26,16 +26,38 @@ _LONGEST_TEXT = 1_000
 _LONGEST_CELL = 32_000
 """The same in CSV: spreadsheets hold 32,767 characters in a cell."""
 
+_FORMULA = ("=", "+", "-", "@")
+"""What a cell begins with that a spreadsheet computes, after OWASP's page on CSV injection. The
+line feed, the carriage return and the tab that it names as well are not printable."""
+
 
 def to_csv(analyses: Sequence[Analysis], top: int | None = None) -> str:
     """Return CSV text with a header; None is empty, times are in ns, nothing is rounded."""
+    rows = (
+        row
+        for analysis in analyses
+        for row in pair_rows(analysis, top_rows(scope_rows(analysis), top))
+    )
+    return csv_text([PAIR_COLUMNS, *rows])
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Return CSV text of rows; None is empty, and no text is a formula to a spreadsheet.
+
+    Names are from traces that anybody wrote, and spreadsheets do what a formula says. A text that
+    could be one gets an apostrophe in front; numbers, negative ones too, stay as they are.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(PAIR_COLUMNS)
-    for analysis in analyses:
-        for row in pair_rows(analysis, top_rows(scope_rows(analysis), top)):
-            writer.writerow([printable(v, _LONGEST_CELL) if isinstance(v, str) else v for v in row])
+    writer.writerows([_cell(value) for value in row] for row in rows)
     return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    clean = printable(value, _LONGEST_CELL)
+    return f"'{clean}" if clean.startswith(_FORMULA) else clean
 
 
 def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:

@@ -417,6 +417,11 @@ def test_a_csv_line_has_every_key_of_all_runs() -> None:
     assert second == "2,True,64,3000000,1,2,,"
 
 
+def test_no_option_in_a_csv_is_a_formula() -> None:
+    text = _series.to_csv(["kernel"], [(("=1+2",), make_result(a=-1.0))])
+    assert text.splitlines()[1] == "'=1+2,True,2.0,64,3000000,1,2,-1.0"
+
+
 def test_a_machine_without_a_gpu_has_no_driver_to_name() -> None:
     assert _many.machine_title({}) == "no GPU"
     assert _many.machine_title({"gpu": "a GPU", "driver": "1.2"}) == "a GPU, driver 1.2"

@@ -262,6 +262,13 @@ def test_the_operations_as_csv(client: Any) -> None:
     assert len(rows) == 1
 
 
+def test_no_operation_in_the_csv_is_a_formula() -> None:
+    trace = make_trace(kernels=[(10, 50, "s7", {"name": "=1+2"})])
+    client = server.make_app(made(trace)).server.test_client()
+    text = client.get("/operations.csv?low=0&high=1000", headers=HERE).text
+    assert ",kernel,'=1+2,10,50," in text
+
+
 # Safety
 
 

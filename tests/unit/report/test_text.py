@@ -14,7 +14,7 @@ from gpuscope import api, samples
 from gpuscope.analysis import Options
 from gpuscope.model.result import Analysis, Finding, JudgedHidden, Judgement
 from gpuscope.model.trace import Trace
-from gpuscope.report.table import to_csv, to_markdown
+from gpuscope.report.table import csv_text, to_csv, to_markdown
 from gpuscope.report.text import detail_lines, render_analysis, render_judgement
 from tests.make_trace import make_trace, of_rank
 
@@ -99,6 +99,20 @@ def test_csv_holds_the_figures_of_both_classes(analysis: Analysis) -> None:
     assert (whole["stretch_a"], whole["stretch_b"]) == ("2.0", "")
     load = next(row for row in rows if row["range"] == "load")
     assert (load["a"], load["verdict"]) == ("", "")
+
+
+def test_no_text_of_a_csv_is_a_formula_and_no_number_changes() -> None:
+    names = ["=1+2", "+x", "-x", "@x", "\t=1+2", "\n=1+2", "a=1", "'=", "-", ""]
+    (found,) = csv.reader(io.StringIO(csv_text([[*names, -1, -1.5, None, True]])))
+    assert found[:4] == ["'=1+2", "'+x", "'-x", "'@x"]
+    assert found[4:10] == ["�=1+2", "�=1+2", "a=1", "'=", "'-", ""]
+    assert found[10:] == ["-1", "-1.5", "", "True"]
+
+
+def test_neither_is_a_range_of_that_name() -> None:
+    trace = make_trace(kernels=[(10, 50, "s7")], ranges=[('=HYPERLINK("x")', 0, 60)])
+    (_, row) = csv.DictReader(io.StringIO(to_csv([api.analyze_trace(trace)])))
+    assert row["range"] == '\'=HYPERLINK("x")'
 
 
 def test_markdown_has_a_row_a_pair(analysis: Analysis) -> None:
