@@ -9,8 +9,8 @@ import numpy as np
 
 from gpuscope import intervals
 from gpuscope.model.classes import CODE
-from gpuscope.model.tables import Int64, Operations, Ranges
-from gpuscope.units import format_ns, format_ratio
+from gpuscope.model.tables import STAGED, Int64, Operations, Ranges
+from gpuscope.units import NS_PER_S, format_ns, format_ratio
 
 OK = "ok"
 WARNING = "warning"
@@ -20,6 +20,8 @@ OVERHEAD_SHARE = 0.1
 """Share of the time with operations from which on the profiler's own work is worth a word."""
 COARSE_CLOCK_NS = 1_000
 """Common step of all times from which on the clock is coarse."""
+HOST_LINK_BYTES_PER_S = 500_000_000_000
+"""More than any link between GPU and host carries one way: NVLink-C2C 450 GB/s, PCIe 6 x16 121."""
 MIN_TIMES = 16
 """Fewer operations than these may share a step by chance."""
 _SAMPLE = 4096
@@ -80,6 +82,33 @@ def whole_graphs(operations: Operations | None) -> Check:
             "--cuda-graph-trace=node",
         )
     return Check(name, OK, "none traced whole")
+
+
+def peer_copies(operations: Operations | None) -> Check:
+    """Check that copies between GPUs which the driver staged through the host were recorded whole.
+
+    Seen on an H200: of a large one a trace has the first piece alone, with the bytes of all.
+    """
+    name = "peer copies"
+    if operations is None:
+        return Check(name, UNKNOWN, "no GPU work was recorded")
+    # The leg that arrives has the bytes of the copy, the one that leaves has none.
+    arrived = (operations.flags & STAGED != 0) & (operations.size_bytes > 0)
+    count = int(arrived.sum())
+    if not count:
+        return Check(name, OK, "none went through the host")
+    spent_ns = (operations.end_ns - operations.start_ns)[arrived]
+    least_ns = operations.size_bytes[arrived] * (NS_PER_S / HOST_LINK_BYTES_PER_S)
+    short = int((spent_ns < least_ns).sum())
+    how = "that went through the host, without peer access (cudaDeviceEnablePeerAccess)"
+    if short:
+        return Check(
+            name,
+            WARNING,
+            f"{short} of {count} copies {how}, were recorded in their first piece alone: busy "
+            "times and overlap are too low",
+        )
+    return Check(name, OK, f"{count} copies {how}")
 
 
 def nvtx(ranges: Ranges | None) -> Check:
@@ -183,5 +212,5 @@ def damage(damaged: Mapping[str, int]) -> Check:
     return Check("damaged rows", OK, "none")
 
 
-NOTED = ("open ranges", "recording")
+NOTED = ("open ranges", "peer copies", "recording")
 """Checks whose warnings go with every analysis; of the others, figures and findings speak."""

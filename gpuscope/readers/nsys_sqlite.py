@@ -763,6 +763,7 @@ class _Assembly:
         return (
             quality.lost_records(lost),
             quality.whole_graphs(operations),
+            quality.peer_copies(operations),
             *((quality.nvtx(ranges), quality.open_ranges(ranges)) if ranges_read else ()),
             quality.profiler_overhead(operations, start, end),
             quality.clock(operations),

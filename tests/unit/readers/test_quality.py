@@ -81,6 +81,39 @@ def test_graphs_traced_whole_are_told(made: Callable[..., Trace]) -> None:
     assert warnings(trace)["CUDA graphs"].startswith("1 launches were traced whole")
 
 
+HOW = "that went through the host, without peer access (cudaDeviceEnablePeerAccess)"
+
+
+@pytest.mark.parametrize(
+    ("leg_ns", "state", "text"),
+    [
+        (135_000, "ok", f"2 copies {HOW}"),
+        (
+            21_000,
+            "warning",
+            f"1 of 2 copies {HOW}, were recorded in their first piece alone: busy times and "
+            "overlap are too low",
+        ),
+    ],
+)
+def test_a_copy_through_the_host_that_is_too_fast_for_it_was_not_recorded_whole(
+    made: Callable[..., Trace], leg_ns: int, state: str, text: str
+) -> None:
+    """64 MiB take 134 µs at 500 GB/s."""
+
+    def legs(export: Export) -> None:
+        for start, ns, size in ((10_000_000, leg_ns, 64 << 20), (20_000_000, 3_400, 64 << 10)):
+            both = {"srcKind": 2, "dstKind": 2, "bytes": size, "correlationId": start}
+            export.operation("MEMCPY", start, start + ns, copyKind=2, **both)
+            export.operation("MEMCPY", start, start + ns, copyKind=1, deviceId=1, **both)
+
+    trace = made(legs)
+    assert [(each.state, each.text) for each in trace.checks if each.name == "peer copies"] == [
+        (state, text)
+    ]
+    assert trace.notes == (() if state == "ok" else (f"peer copies: {text}",))
+
+
 def test_ranges_that_never_ended_are_counted(made: Callable[..., Trace]) -> None:
     trace = made(
         lambda export: export.range("whole", 0, 90),
@@ -137,6 +170,7 @@ def test_a_recording_without_gpu_work_leaves_the_checks_open(tmp_path: Path) -> 
     assert states(open_trace(path)) == {
         "lost records": "unknown",
         "CUDA graphs": "unknown",
+        "peer copies": "unknown",
         "NVTX ranges": "ok",
         "open ranges": "ok",
         "profiler overhead": "unknown",
