@@ -13,7 +13,7 @@ from gpuscope.cases import EXAMPLES, USES, Case, Region
 from gpuscope.intervals import length, union
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
-from gpuscope.units import format_ns
+from gpuscope.units import counted, format_ns
 
 MIN_SPAN_SHARE = 0.01
 """Share of the region's span that such stretches must take."""
@@ -44,7 +44,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
         severity="info",
         claim=(
             f"the GPU is idle for {format_ns(total)} while code is compiled or tuned, in "
-            f"{len(took)} stretch{'' if len(took) == 1 else 'es'}: these figures are not those of "
+            f"{counted(len(took), 'stretch', 'stretches')}: these figures are not those of "
             "a warm program"
         ),
         mechanism="calls that load finished code lie in idle stretches of the GPU",

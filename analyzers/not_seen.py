@@ -17,7 +17,7 @@ from gpuscope.intervals import distinct
 from gpuscope.model.classes import CODE, base_name
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
-from gpuscope.units import format_ns, format_ratio
+from gpuscope.units import counted, format_ns, format_ratio
 
 MAX_MISSED_SHARE = 0.20
 """Share of the launches in a range's windows that may be other threads'."""
@@ -66,7 +66,9 @@ def _not_observable(trace: Trace) -> list[Finding]:
                         f"the program uses {library}, which can transfer data without a row in the "
                         "trace: no overlap in these figures does not mean that there was none"
                     ),
-                    mechanism=f"{len(seen)} names are its own, such as {seen[0]}",
+                    mechanism=(
+                        f"{counted(len(seen), 'name is', 'names are')} its own, such as {seen[0]}"
+                    ),
                     removable="unknown",
                     evidence={"names": seen[:EXAMPLES]},
                     advice="judge it by time, or sample the links: --gpu-metrics-devices=all",
@@ -128,7 +130,10 @@ def _other_threads(case: Case, region: Region) -> Finding | None:
             f"{format_ratio(missed / (own + missed))} of the operations launched in the windows of "
             "this range come from other threads and are missing in its figures"
         ),
-        mechanism=f"the range has {own} operations of its own; {missed} were launched by others",
+        mechanism=(
+            f"the range has {counted(own, 'operation')} of its own; "
+            f"{counted(missed, 'was', 'were')} launched by others"
+        ),
         removable="unknown",
         advice="count the launches of all threads of the process: --attribute process",
         evidence={"own": own, "missed": missed, "threads": tids},

@@ -13,7 +13,7 @@ from gpuscope.cases import USES, Case, Region
 from gpuscope.intervals import length, union
 from gpuscope.model.result import Abstention, Finding, Result
 from gpuscope.model.trace import NULL_STREAM, Trace
-from gpuscope.units import format_ns
+from gpuscope.units import counted, format_ns
 from gpuscope.waits import REASON
 
 MIN_REPEATS = 3
@@ -44,12 +44,15 @@ def _rule(case: Case, region: Region) -> Finding | None:
     is_null = np.array([stream.kind == NULL_STREAM for stream in case.trace.streams])
     others = np.where(is_null[ops.stream[rows]], rows, waits.null_op[rows])
     in_null = np.unique(others)
+    in_null_stream = counted(
+        len(in_null), "operation in the null stream orders", "operations in the null stream order"
+    )
     return case.finding(
         region,
         id="null-stream-work",
         claim=(
-            f"{len(in_null)} operations in the null stream order the work of blocking streams: "
-            f"{len(rows)} operations waited {format_ns(held)} for that alone"
+            f"{in_null_stream} the work of blocking streams: "
+            f"{counted(len(rows), 'operation')} waited {format_ns(held)} for that alone"
         ),
         mechanism="an operation started when the null stream, or all blocking streams, were done",
         advice=(

@@ -16,7 +16,7 @@ from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import Operations
 from gpuscope.model.trace import Trace
-from gpuscope.units import format_ns, format_ratio
+from gpuscope.units import counted, format_ns, format_ratio
 
 
 def run(trace: Trace, options: Options) -> Result:
@@ -94,8 +94,8 @@ def _perturbed(trace: Trace, options: Options) -> Finding | None:
         mechanism = "the same passes were timed without the profiler just before"
     elif stamped:
         claim = (
-            f"{stamped} events were traced on the GPU, which can make streams wait for each other "
-            "that would not otherwise"
+            f"{counted(stamped, 'event was', 'events were')} traced on the GPU, which can make "
+            "streams wait for each other that would not otherwise"
         )
         mechanism = "event records carry time stamps: each is written in its stream's order"
     else:

@@ -42,7 +42,7 @@ from gpuscope.progress import Progress, silent
 from gpuscope.readers import cache, results, settings
 from gpuscope.readers import open_trace as read_export
 from gpuscope.recording import history
-from gpuscope.units import NS_PER_S, format_ratio
+from gpuscope.units import NS_PER_S, counted, format_ratio
 
 REPORT_SUFFIX = ".nsys-rep"
 RUN_RESULT = "traced.json"
@@ -626,13 +626,13 @@ def _judge_ping_pong(row: Mapping[str, Any], analyses: Analyses) -> JudgedPingPo
     links = [pair for entry in copying for pair in entry.link_pairs]
     turns = (copies - 1) * instances
     if count != copies * instances:
-        fault = f"there are {count} copies, not {copies * instances}"
+        fault = f"{counted(count, 'copy is', 'copies are')} there, not {copies * instances}"
     elif peak > 1:
         fault = f"{peak} copies of one GPU ran at once"
     elif any(pair.overlap_ns for pair in links):
         fault = f"{format_ratio(links[0].overlap_ratio)} of one direction runs under the other"
     elif any(pair.turns != turns for pair in links):
-        fault = f"the direction changed {links[0].turns} times, not {turns}"
+        fault = f"the direction changed {counted(links[0].turns, 'time')}, not {turns}"
     else:
         fault = ""
     reason = fault or f"{count} copies, each after the one before"

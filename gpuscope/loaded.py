@@ -166,7 +166,7 @@ class Trace:
         operations = self._operations
         gpus = len(np.unique(operations.device))
         return (
-            f"<Trace of {Path(self.raw.path).name}: {len(operations)} operations on "
+            f"<Trace of {Path(self.raw.path).name}: {counted(len(operations), 'operation')} on "
             f"{counted(gpus, 'GPU')} in {format_ns(self.raw.duration_ns)}>"
         )
 

@@ -33,6 +33,7 @@ from gpuscope.intervals import (
     union_sorted,
 )
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
+from gpuscope.model.quality import lost_text
 from gpuscope.model.result import (
     ClassConcurrency,
     ClassFigures,
@@ -144,7 +145,7 @@ def _trouble(trace: Trace) -> str | None:
     operations = 0 if trace.operations is None else len(trace.operations)
     lost = trace.lost_records or 0
     if lost > LOST_SHARE * (lost + operations):
-        return f"about {lost} GPU records were lost while recording"
+        return lost_text(lost)
     return None
 
 

@@ -24,9 +24,12 @@ def printable(text: str, length: int | None = 500) -> str:
     return clean if length is None or len(text) <= length else f"{clean[: length - 1]}…"
 
 
-def counted(count: int, thing: str) -> str:
-    """Say how many: ``counted(1, "rank") == "1 rank"``, ``counted(2, "rank") == "2 ranks"``."""
-    return f"{count} {thing}{'s' * (count != 1)}"
+def counted(count: int, thing: str, things: str | None = None) -> str:
+    """Say how many: ``counted(1, "rank") == "1 rank"``, ``counted(2000, "rank") == "2,000 ranks"``.
+
+    `things` is what several are called where that is not `thing` with an s.
+    """
+    return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
 
 
 def format_ns(time_ns: float | None) -> str:

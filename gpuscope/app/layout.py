@@ -11,6 +11,7 @@ from dash import dcc, html
 from gpuscope.app.state import WHOLE, Session
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import plain
+from gpuscope.model.quality import lost_text
 from gpuscope.model.result import Finding, PairFigures, Part, RangeResult, Scope
 from gpuscope.model.trace import RECORDERS, shown_title
 from gpuscope.report.ranks import WORST_FIRST
@@ -146,7 +147,7 @@ def notes(session: Session) -> list[Any]:
         if trace.damaged:
             lines.append(f"{counted(trace.damaged, 'damaged row')} left out.")
         if trace.lost_records:
-            lines.append(f"About {trace.lost_records} GPU records were lost while recording.")
+            lines.append(f"{lost_text(trace.lost_records).capitalize()}.")
     if not session.ranges_shown and session.devices:
         lines.append(
             "No NVTX range launched work here, so there are figures of the whole trace only: "
@@ -332,8 +333,8 @@ def _beside(scope: Scope, beside: Sequence[PairFigures]) -> list[Any]:
         open_ = sum(pair.verdict == "inconclusive" for pair in beside)
         small = len(beside) - open_
         words = [
-            f"{_pairs(small)} {'is' if small == 1 else 'are'} too small to matter" if small else "",
-            f"{_pairs(open_)} cannot be judged" if open_ else "",
+            f"{counted(small, 'pair is', 'pairs are')} too small to matter" if small else "",
+            f"{counted(open_, 'pair')} cannot be judged" if open_ else "",
         ]
         reasons = " · ".join(f"{p.a} ∩ {p.b}: {p.reason}" for p in beside)
         return [html.P("; ".join(filter(None, words)), className="where", title=reasons)]
@@ -342,10 +343,6 @@ def _beside(scope: Scope, beside: Sequence[PairFigures]) -> list[Any]:
     ran = [f"{name} ran, {at_once(scope, name)}" for name in scope.concurrency.classes]
     alone = f"only {', '.join(ran)}" if ran else "nothing ran"
     return [html.P(f"{alone}: there is no pair to overlap", className="where")]
-
-
-def _pairs(count: int) -> str:
-    return f"{count} pair{'s' * (count != 1)}"
 
 
 def _row(name: str, ratio: float | None, verdict: str, reason: str) -> Any:

@@ -144,7 +144,7 @@ def _print(content: dict[str, Any], console: Console) -> None:
     from rich.markup import escape
 
     from gpuscope.model.trace import RECORDERS
-    from gpuscope.units import format_bytes, format_ns, printable
+    from gpuscope.units import counted, format_bytes, format_ns, printable
 
     def line(name: str, text: str) -> None:
         console.print(f"  [bold]{name:<11}[/bold] {escape(printable(text))}")
@@ -171,13 +171,16 @@ def _print(content: dict[str, Any], console: Console) -> None:
         known = [
             device["name"] or "GPU of unknown model",
             f"{device['sm_count']} SMs" if device["sm_count"] else "",
-            f"{device['copy_engines'] or '?'} copy engines",
-            f"{device['streams']} streams",
+            counted(device["copy_engines"], "copy engine")
+            if device["copy_engines"]
+            else "? copy engines",
+            counted(device["streams"], "stream"),
         ]
         line(f"GPU {device['number']}", f"{', '.join(filter(None, known))} (pid {device['pid']})")
     for process in content["processes"]:
         rank = "" if process["rank"] is None else f", MPI rank {process['rank']}"
-        line("process", f"pid {process['pid']}{rank}: {process['operations']} GPU operations")
+        work = counted(process["operations"], "GPU operation")
+        line("process", f"pid {process['pid']}{rank}: {work}")
     line("GPU work", f"{format_ns(content['duration_ns'])} from first start to last end")
     for name, meaning in _RECORDED.items():
         count = content["recorded"][name]

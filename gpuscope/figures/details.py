@@ -12,7 +12,7 @@ from gpuscope.figures.timeline import Placed, Row, Timeline, plain
 from gpuscope.model.classes import CLASSES, COPY_CLASSES
 from gpuscope.model.tables import EVICTED, STAGED, TO_HOST
 from gpuscope.story import OperationStory, tell_operation
-from gpuscope.units import NS_PER_S, format_bytes, format_ns, format_rate
+from gpuscope.units import NS_PER_S, counted, format_bytes, format_ns, format_rate
 
 LIKE_SIZE = 0.5
 """Copies of at least this share of a copy's size show what its link can do."""
@@ -58,7 +58,7 @@ def details(timeline: Timeline, number: int, item: int) -> dict[str, Any]:
         result = int(_column(table, "result")[item])
         facts.append(("returned", "success" if result == 0 else f"error {result}"))
         launched = np.flatnonzero(placed.operations.launch == item)
-        facts.append(("launched", f"{len(launched):,} operations"))
+        facts.append(("launched", counted(len(launched), "operation")))
         arrows = [
             link
             for each in launched[:1].tolist()
@@ -135,8 +135,9 @@ def _operation(timeline: Timeline, row: Row, placed: Placed, item: int) -> dict[
             facts.append(
                 (
                     "launch",
-                    f"{config.grid_blocks[at]:,} blocks of {config.block_threads[at]} threads, "
-                    f"{config.registers_per_thread[at]} registers, "
+                    f"{counted(config.grid_blocks[at], 'block')} of "
+                    f"{counted(config.block_threads[at], 'thread')}, "
+                    f"{counted(config.registers_per_thread[at], 'register')}, "
                     f"{format_bytes(int(config.shared_bytes[at]))} shared",
                 )
             )

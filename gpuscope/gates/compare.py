@@ -45,6 +45,7 @@ from gpuscope.model.comparison import (
     OperationChange,
     ScopeChange,
 )
+from gpuscope.model.quality import lost_text
 from gpuscope.model.result import Finding
 from gpuscope.model.trace import Trace
 from gpuscope.units import counted
@@ -148,7 +149,7 @@ def _notes(
         if damaged:
             yield f"{trace.path}: {counted(damaged, 'damaged row')} left out"
         if trace.lost_records:
-            yield f"{trace.path}: about {trace.lost_records} GPU records were lost"
+            yield f"{trace.path}: {lost_text(trace.lost_records)}"
     for name in sorted(sides[0].blind ^ sides[1].blind):
         yield f"{name} could look at one side only: its causes are not compared"
     gpus = [

@@ -32,6 +32,7 @@ from gpuscope.gates.figures import (
 from gpuscope.gates.grammar import Bound, Expectation, NoCause, ScopeName, causes_of
 from gpuscope.measures import LOST_SHARE, Context
 from gpuscope.model.gates import GateRow, Measurement, Verification
+from gpuscope.model.quality import lost_text
 from gpuscope.model.result import Analysis, Finding, InstanceResult, Scope
 from gpuscope.model.tables import Ranges
 from gpuscope.model.trace import Trace
@@ -90,7 +91,7 @@ class _Judged:
             return "the trace holds no GPU work"
         damaged = sum(trace.damaged.values())
         if damaged > LOST_SHARE * (damaged + len(trace.operations)):
-            return f"{damaged} rows of the trace are damaged"
+            return f"{counted(damaged, 'row of the trace is', 'rows of the trace are')} damaged"
         return self.context.trouble
 
     @functools.cached_property
@@ -176,7 +177,7 @@ def _notes(traces: Sequence[Trace]) -> Iterable[str]:
         if damaged:
             yield f"{trace.path}: {counted(damaged, 'damaged row')} left out"
         if trace.lost_records:
-            yield f"{trace.path}: about {trace.lost_records} GPU records were lost"
+            yield f"{trace.path}: {lost_text(trace.lost_records)}"
 
 
 def _row(expectation: Expectation, judged: Sequence[_Judged], attribute: str | None) -> GateRow:

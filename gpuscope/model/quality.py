@@ -10,7 +10,7 @@ import numpy as np
 from gpuscope import intervals
 from gpuscope.model.classes import CODE
 from gpuscope.model.tables import STAGED, Int64, Operations, Ranges
-from gpuscope.units import NS_PER_S, format_ns, format_ratio
+from gpuscope.units import NS_PER_S, counted, format_ns, format_ratio
 
 OK = "ok"
 WARNING = "warning"
@@ -63,9 +63,15 @@ def lost_records(lost: int | None) -> Check:
         return Check(
             name,
             WARNING,
-            f"about {lost} kernel launches left no GPU record: busy times and overlap are too low",
+            f"about {counted(lost, 'kernel launch', 'kernel launches')} left no GPU record: busy "
+            "times and overlap are too low",
         )
     return Check(name, OK, "every kernel launch left its GPU record")
+
+
+def lost_text(lost: int) -> str:
+    """Say how many, in the middle of a text: ``about 2 GPU records were lost while recording``."""
+    return f"about {counted(lost, 'GPU record was', 'GPU records were')} lost while recording"
 
 
 def whole_graphs(operations: Operations | None) -> Check:
@@ -78,7 +84,8 @@ def whole_graphs(operations: Operations | None) -> Check:
         return Check(
             name,
             WARNING,
-            f"{count} launches were traced whole, their inside is unknown: record with "
+            f"{counted(count, 'launch was', 'launches were')} traced whole, "
+            f"{'its' if count == 1 else 'their'} inside is unknown: record with "
             "--cuda-graph-trace=node",
         )
     return Check(name, OK, "none traced whole")
@@ -200,7 +207,8 @@ def recording(diagnostics: Diagnostics | None, lost: int | None) -> Check:
     if diagnostics.unsupported:
         said.append("the driver is newer than this profiler supports: use a newer Nsight Systems")
     if diagnostics.errors:
-        said.append(f"the profiler reported {diagnostics.errors} errors: see them in its own page")
+        errors = counted(diagnostics.errors, "error: see it", "errors: see them")
+        said.append(f"the profiler reported {errors} in its own page")
     return Check(name, WARNING if said else OK, "; ".join(said) or "started and stopped as asked")
 
 

@@ -68,6 +68,7 @@ from gpuscope.readers.nsys_facts import (
     thread_names,
 )
 from gpuscope.readers.numbering import Identities, Strings, factorize
+from gpuscope.units import counted
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -323,10 +324,12 @@ class _Assembly:
         if unnamed.any():
             only = self._only_process()
             if only is None:
-                self.notes.append(
-                    f"{int(unnamed.sum())} GPU records name no process: they are shown as one of "
-                    "their own"
+                what = counted(
+                    int(unnamed.sum()),
+                    "GPU record names no process: it is shown as one of its own",
+                    "GPU records name no process: they are shown as one of their own",
                 )
+                self.notes.append(what)
             else:
                 global_ids = np.where(unnamed, only << PROCESS_SHIFT, global_ids)
         return self.processes.number_all(global_ids >> PROCESS_SHIFT)
@@ -487,7 +490,8 @@ class _Assembly:
             class_of_kind[value] = CODE[class_name]
         known = np.isin(kind, list(schema.COPY_KIND_CLASS))
         if not known.all():
-            self.notes.append(f"{int((~known).sum())} copies are of a kind unknown here: left out")
+            count = counted(int((~known).sum()), "copy is", "copies are")
+            self.notes.append(f"{count} of a kind unknown here: left out")
             raw = {name: column[known] for name, column in raw.items()}
             kind = raw["copyKind"]
         op_class = class_of_kind[kind]

@@ -67,7 +67,8 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
         for outcome, text in lines:
             console.print(Text(f"  {text}", _STYLES.get(outcome, "dim")))
     if shown > _SHOWN_SCOPES:
-        more = f"{shown - _SHOWN_SCOPES:,} more ranges differ: --json has them, --path picks some"
+        more = counted(shown - _SHOWN_SCOPES, "more range differs", "more ranges differ")
+        more += ": --json has them, --path picks some"
         console.print(Text(more, "dim"))
     for scopes, text in (
         (open_, "too few instances to tell noise (--json has the figures): "),
@@ -117,7 +118,8 @@ def _lines(scope: ScopeChange) -> Iterator[tuple[str, str]]:
     for operation in operations[:_SHOWN_OPERATIONS]:
         yield _of_operation(operation)
     if len(operations) > _SHOWN_OPERATIONS:
-        yield CHANGED, f"and {len(operations) - _SHOWN_OPERATIONS} more operations (--json)"
+        more = counted(len(operations) - _SHOWN_OPERATIONS, "more operation")
+        yield CHANGED, f"and {more} (--json)"
 
 
 def _changes(operation: OperationChange) -> list[Change]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 from gpuscope.story import Explanation, OperationStory, RangeStory, ReasonCost, Step
-from gpuscope.units import format_bytes, format_ns, printable
+from gpuscope.units import counted, format_bytes, format_ns, printable
 
 WIDTH = 60
 """Characters of a line of time."""
@@ -40,7 +40,8 @@ def story_text(
     told += [_range(story, origin_ns, columns) for story in explanation.ranges]
     parts += ["\n".join(lines) for lines in told]
     if explanation.left_out:
-        parts.append(f"{explanation.left_out} shorter ranges are left out: name one with --range")
+        short = counted(explanation.left_out, "shorter range is", "shorter ranges are")
+        parts.append(f"{short} left out: name one with --range")
     return "\n\n".join(parts) + "\n"
 
 
@@ -120,7 +121,7 @@ def _range(story: RangeStory, origin_ns: int, columns: int) -> Iterator[str]:
                 cells[cell] = MARKS.get(bar.op_class, _OTHER)
         yield f"  {lane.stream:<16} {''.join(cells)}"
     if len(story.lanes) > _LANES:
-        yield f"  and {len(story.lanes) - _LANES} more streams"
+        yield f"  and {counted(len(story.lanes) - _LANES, 'more stream')}"
     yield "  " + "  ".join(f"{mark} {name}" for name, mark in [*MARKS.items(), ("other", _OTHER)])
     if story.reasons:
         yield "  what operations waited for last, how often, and the costs of all added up:"

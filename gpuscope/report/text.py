@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuscope.communication import ALONE
+from gpuscope.model.quality import lost_text
 from gpuscope.model.result import (
     Analysis,
     Communication,
@@ -80,8 +81,8 @@ def render_analysis(analysis: Analysis, console: Console, top: int | None = None
     trace = analysis.trace
     recorder = " ".join(filter(None, (RECORDERS[trace.format], trace.tool_version)))
     console.print(
-        f"[bold]{escape(printable(trace.path))}[/bold]  {trace.operations} operations in "
-        f"{format_ns(trace.duration_ns)}, {recorder}",
+        f"[bold]{escape(printable(trace.path))}[/bold]  "
+        f"{counted(trace.operations, 'operation')} in {format_ns(trace.duration_ns)}, {recorder}",
         highlight=False,
     )
     for note in _notes(analysis):
@@ -121,7 +122,7 @@ def _print_links(analysis: Analysis, console: Console) -> None:
         )
     more = len(listed) - _KINDS
     if more > 0:
-        _print_aside(f"links in {more} more ranges: --json lists them", console)
+        _print_aside(f"links in {counted(more, 'more range')}: --json lists them", console)
 
 
 def _print_communication(entry: Communication, where: str, console: Console) -> None:
@@ -157,7 +158,7 @@ def _print_communication(entry: Communication, where: str, console: Console) -> 
             )
     more = len(entry.messages) - _KINDS
     if more > 0:
-        _print_aside(f"{more} more kinds: --json lists them", console)
+        _print_aside(f"{counted(more, 'more kind')}: --json lists them", console)
     for call in entry.mpi[:_KINDS]:
         size = "" if call.size_bytes is None else f" of {format_bytes(call.size_bytes)} in all"
         console.print(
@@ -183,7 +184,7 @@ def _notes(analysis: Analysis) -> list[str]:
     if trace.damaged:
         notes.append(f"{counted(trace.damaged, 'damaged row')} left out")
     if trace.lost_records:
-        notes.append(f"about {trace.lost_records} GPU records were lost while recording")
+        notes.append(lost_text(trace.lost_records))
     notes.extend(filter(None, [numbered_names(analysis)]))
     notes.extend(abstentions(analysis))
     return notes
@@ -259,8 +260,7 @@ def detail_lines(scope: Scope, whole: bool) -> list[str]:
     if scope.gaps and scope.gaps.count and scope.idle_ns >= _IDLE_SHARE * scope.span_ns:
         most, longest = scope.gaps.kinds[0], scope.gaps.largest[0]
         lines.append(
-            f"idle {format_ns(scope.idle_ns)} in {scope.gaps.count} "
-            f"gap{'s' * (scope.gaps.count > 1)}, longest "
+            f"idle {format_ns(scope.idle_ns)} in {counted(scope.gaps.count, 'gap')}, longest "
             f"{format_ns(longest.ns)}; {most.before} to {most.after} {format_ns(most.ns)}"
         )
     talk, bare = communication(scope)

@@ -139,7 +139,7 @@ CHAIN = [(0, 9, "s7", THERE), (10, 19, "s8", BACK), (100, 109, "s7", THERE), (11
     ("p2p", "found", "reason"),
     [
         (CHAIN, "a ping-pong", "4 copies, each after the one before"),
-        (CHAIN[:3], "not a ping-pong", "there are 3 copies, not 4"),
+        (CHAIN[:3], "not a ping-pong", "3 copies are there, not 4"),
         (
             [*CHAIN[:3], (108, 119, "s8", BACK)],
             "not a ping-pong", "5.6 % of one direction runs under the other",
@@ -150,7 +150,7 @@ CHAIN = [(0, 9, "s7", THERE), (10, 19, "s8", BACK), (100, 109, "s7", THERE), (11
         ),
         (
             [(0, 9, "s7", THERE), (10, 19, "s7", THERE), *CHAIN[2:]],
-            "not a ping-pong", "the direction changed 1 times, not 2",
+            "not a ping-pong", "the direction changed 1 time, not 2",
         ),
     ],
 )  # fmt: skip

@@ -22,6 +22,7 @@ from gpuscope.errors import CannotJudgeError, OutputError, ProgramError
 from gpuscope.recording import machine
 from gpuscope.recording.cupti import collector, layout, library, names, schema
 from gpuscope.recording.cupti.spool import Buffers, End, Spool, Start
+from gpuscope.units import counted
 
 Records = npt.NDArray[Any]
 """Records of one kind: a structured array."""
@@ -231,9 +232,9 @@ class _Export:
             if _has(rows, "end") and kind != layout.OVERHEAD:
                 whole = (rows["start"] > 0) & (rows["end"] >= rows["start"])
                 if not whole.all():
+                    count = counted(int((~whole).sum()), "record was", "records were")
                     self.notes.append(
-                        f"{int((~whole).sum())} records were left out: CUPTI had no times for them "
-                        "when the recording ended"
+                        f"{count} left out: CUPTI had no times for them when the recording ended"
                     )
                     self._records[kind] = rows[whole]
 

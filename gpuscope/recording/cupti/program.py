@@ -15,6 +15,7 @@ from gpuscope.recording.cupti import export, launcher
 from gpuscope.recording.cupti.spool import Spool
 from gpuscope.recording.display import Display
 from gpuscope.recording.nsys import Capture, Recording
+from gpuscope.units import counted
 
 GRACE_S = 20.0
 """Time a program gets after Ctrl-C to end by itself and to hand over its records."""
@@ -212,11 +213,11 @@ def sentences(written: export.Written) -> list[str]:
         )
         return said
     if written.dropped:
-        said.append(
-            f"{written.dropped} records found no buffer and are lost: record a part of the "
-            "program (--capture cuda)"
+        lost = counted(
+            written.dropped, "record found no buffer and is", "records found no buffer and are"
         )
-    times = "1 time" if written.callbacks == 1 else f"{written.callbacks} times"
+        said.append(f"{lost} lost: record a part of the program (--capture cuda)")
+    times = counted(written.callbacks, "time")
     said.append(
         f"while it was recorded, the program ran the recorder's Python {times}, "
         f"{written.callback_ns / 1e6:.3f} ms in all"

@@ -324,7 +324,7 @@ def test_an_operation_says_what_it_is_and_what_it_waited_for() -> None:
     ]
     assert known["mark"]["start"] == MS
     call = details(timeline, row_of(timeline, "thread"), 0)
-    assert dict(call["facts"])["launched"] == "1 operations"
+    assert dict(call["facts"])["launched"] == "1 operation"
     assert call["arrows"][0]["item"] == 0
 
 

@@ -207,8 +207,8 @@ def test_lost_and_damaged_records_cannot_be_judged() -> None:
     damaged = dataclasses.replace(steps(), damaged={"kernels": 1})
 
     for text in ("span > 0s", "step: hidden(h2d, kernel) > 0.1", "no same-stream"):
-        assert "1000 GPU records were lost" in check(text, lost).text
-        assert "1 rows of the trace are damaged" in check(text, damaged).text
+        assert "about 1,000 GPU records were lost while recording" in check(text, lost).text
+        assert "1 row of the trace is damaged" in check(text, damaged).text
         assert check(text, lost).met is check(text, damaged).met is None
 
 
@@ -218,7 +218,7 @@ def test_a_few_lost_records_are_told() -> None:
     done = verify([trace], [parse("span > 0 ns", CAUSES)], [Options()])
 
     assert done.exit_code == 0
-    assert done.notes == (f"{trace.path}: about 1 GPU records were lost",)
+    assert done.notes == (f"{trace.path}: about 1 GPU record was lost while recording",)
 
 
 def test_a_clock_too_coarse_to_decide_cannot_be_judged() -> None:

@@ -78,7 +78,7 @@ def test_launches_without_a_record_are_lost_records(made: Callable[..., Trace]) 
 
 def test_graphs_traced_whole_are_told(made: Callable[..., Trace]) -> None:
     trace = made(lambda export: export.operation("GRAPH_TRACE", 7000, 7700))
-    assert warnings(trace)["CUDA graphs"].startswith("1 launches were traced whole")
+    assert warnings(trace)["CUDA graphs"].startswith("1 launch was traced whole, its inside")
 
 
 HOW = "that went through the host, without peer access (cudaDeviceEnablePeerAccess)"
@@ -158,7 +158,7 @@ def test_a_recording_that_broke_off_is_told(made: Callable[..., Trace]) -> None:
     )
     assert trace.notes == (
         "recording: the recording broke off before it was stopped; the driver is newer than this "
-        "profiler supports: use a newer Nsight Systems; the profiler reported 1 errors: see them "
+        "profiler supports: use a newer Nsight Systems; the profiler reported 1 error: see it "
         "in its own page",
     )
 
