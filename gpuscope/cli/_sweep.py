@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from gpuscope.cli import _series
 from gpuscope.cli._void import MARK
 from gpuscope.errors import UsageError
-from gpuscope.figures.scaling import RANKS, bound_reached, label, scaling, scaling_kind
+from gpuscope.figures.scaling import (
+    RANKS,
+    bound_reached,
+    label,
+    scaling,
+    scaling_kind,
+    scaling_void,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -167,6 +174,7 @@ def _steps_table(options: Sequence[str], rows: Rows) -> Table:
     from gpuscope.units import format_ns, format_ratio
 
     scaled = scaling(options, rows)
+    void = scaling_void(options, rows) if scaled else []
     title = f"untraced, {scaling_kind(rows)}" if scaled else "untraced"
     columns = ("a step", "kernels", "exchange", "T_lb", "reached", "Gupdates/s")
     table = _series.make_table(
@@ -182,7 +190,7 @@ def _steps_table(options: Sequence[str], rows: Rows) -> Table:
         cells += [format_ratio(reached), f"{figures['updates_per_s'] / _GIGA:.1f}"]
         if scaled:
             factor, efficiency = scaled[at]
-            cells += [f"{factor:.2f}", format_ratio(efficiency)]
+            cells += [f"{factor:.2f}", _marked(format_ratio(efficiency), void[at])]
         table.add_row(*_value_cells(values, result), *cells)
     return table
 
@@ -207,17 +215,18 @@ def _speedup_table(options: Sequence[str], rows: Rows) -> Table:
 def _value_cells(values: Sequence[str], result: Mapping[str, Any]) -> list[str]:
     """Return the values, the last with a mark where the times are void."""
     *others, last = values
-    return [*others, last if result["valid"] else f"{last} ({MARK})"]
+    return [*others, _marked(last, not result["valid"])]
+
+
+def _marked(text: str, void: bool) -> str:
+    return f"{text} ({MARK})" if void else text
 
 
 def _quantities_table(options: Sequence[str], rows: Rows) -> Table:
     """Return a line for each quantity that any of the runs has, and a column a run."""
     from gpuscope.benchmarks import quantity_row
 
-    titles = [
-        f"{label(options, values)}{'' if result['valid'] else f' ({MARK})'}"
-        for values, result in rows
-    ]
+    titles = [_marked(label(options, values), not result["valid"]) for values, result in rows]
     table = _series.make_table("untraced", "quantity", *titles)
     found = [
         {each["name"]: quantity_row(each)[1] for each in result["quantities"]} for _, result in rows

@@ -34,6 +34,19 @@ def scaling(options: Sequence[str], rows: Rows) -> list[tuple[float, float]] | N
     return found
 
 
+def scaling_void(options: Sequence[str], rows: Rows) -> list[bool]:
+    """Return of each factor whether the run, or the first that it is held against, is void."""
+    at = options.index(RANKS)
+    valid = [bool(result["valid"]) for _, result in rows]
+    first: dict[tuple[str, ...], bool] = {}
+    for (values, _), own in zip(rows, valid, strict=True):
+        first.setdefault(_others(values, at), own)
+    return [
+        not (own and first[_others(values, at)])
+        for (values, _), own in zip(rows, valid, strict=True)
+    ]
+
+
 def scaling_kind(rows: Rows) -> str:
     """Name what happens to the grid as there are more ranks."""
     return "weak scaling" if rows[0][1]["options"].get("weak") else "strong scaling"

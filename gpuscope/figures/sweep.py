@@ -16,6 +16,7 @@ from gpuscope.figures.scaling import (
     label,
     scaling,
     scaling_kind,
+    scaling_void,
     series_of,
 )
 from gpuscope.units import NS_PER_MS
@@ -33,7 +34,8 @@ def sweep_figure(options: Sequence[str], rows: Rows, theme: Theme) -> Any:
     axis, and else the value. The y axis is the speed-up, or, of a benchmark without one, the time
     of each pass in ms. Over ranks it is how many times the work of the first number of them is
     done. Of two options the last is the x axis, and each value of the other has lines of its own;
-    with ranks among them, a second plot shows what was reached of the bound along the other.
+    with ranks among them, a second plot shows what was reached of the bound along the other. A mark
+    is open where the times are void, and on the scaling also where those it is held against are.
     """
     scaled = scaling(options, rows)
     results = [result for _, result in rows]
@@ -49,14 +51,19 @@ def sweep_figure(options: Sequence[str], rows: Rows, theme: Theme) -> Any:
         for at, (name, places) in enumerate(series_of(options, rows, options[-1]).items()):
             x = [rows[place][0][-1] for place in places]
             title, lines = _lines([results[place] for place in places])
+            void = [not results[place]["valid"] for place in places]
             for line, values in lines.items():
                 named = name if line == _MEASURED else f"{name}: {line}"
                 dotted = line == _POSSIBLE
-                figure.add_trace(_line(x, values, named, _color(theme, at), dotted=dotted))
+                figure.add_trace(
+                    _line(x, values, named, _color(theme, at), void=void, dotted=dotted)
+                )
         figure.update_xaxes(title=options[-1], type="category")
         figure.update_yaxes(title=title)
     else:
         _draw_one(figure, options[0], rows, theme)
+    if not all(result["valid"] for result in results):
+        benchmark += " (open: void)"
     figure.update_layout(
         paper_bgcolor=theme.surface,
         plot_bgcolor=theme.surface,
@@ -76,10 +83,11 @@ def _draw_one(figure: Any, option: str, rows: Rows, theme: Theme) -> None:
     x = [ratios[at] if by_ratio else rows[at][0][0] for at in order]
     texts = [label([option], rows[at][0]) for at in order]
     title, lines = _lines([rows[at][1] for at in order])
+    void = [not rows[at][1]["valid"] for at in order]
     colors = {_MEASURED: theme.color("kernel"), _POSSIBLE: theme.muted}
     for name, values in lines.items():
         dotted = name == _POSSIBLE
-        figure.add_trace(_line(x, values, name, colors.get(name), texts, dotted=dotted))
+        figure.add_trace(_line(x, values, name, colors.get(name), texts, void=void, dotted=dotted))
     ticks: dict[str, Any] = {"type": "category"}
     if by_ratio:
         ticks = {"type": "log", "tickvals": x, "ticktext": [f"{ratio:.3g}" for ratio in x]}
@@ -111,11 +119,13 @@ def _draw_scaling(
 ) -> None:
     """Draw over the ranks how many times the work of the first number of them is done."""
     place = {"row": 1, "col": 1} if len(options) > 1 else {}
-    along = options.index(RANKS)
+    along, void = options.index(RANKS), scaling_void(options, rows)
     for at, (name, places) in enumerate(series_of(options, rows, RANKS).items()):
         x = [rows[each][0][along] for each in places]
         factors = [scaled[each][0] for each in places]
-        figure.add_trace(_line(x, factors, name or _MEASURED, _color(theme, at)), **place)
+        open_at = [void[each] for each in places]
+        line = _line(x, factors, name or _MEASURED, _color(theme, at), void=open_at)
+        figure.add_trace(line, **place)
         if at == 0:
             possible = [scaled[each][0] / scaled[each][1] for each in places]
     figure.add_trace(_line(x, possible, _POSSIBLE, theme.muted, dotted=True), **place)
@@ -133,7 +143,8 @@ def _draw_reached(figure: Any, options: Sequence[str], rows: Rows, theme: Theme)
     for at, (name, places) in enumerate(series_of(options, rows, option).items()):
         x = [rows[each][0][along] for each in places]
         shares = [bound_reached(rows[each][1]) for each in places]
-        figure.add_trace(_line(x, shares, name, _color(theme, taken + at)), **place)
+        void = [not rows[each][1]["valid"] for each in places]
+        figure.add_trace(_line(x, shares, name, _color(theme, taken + at), void=void), **place)
     figure.update_xaxes(title=option, type="category", **place)
     figure.update_yaxes(title="T_lb / T: share of the bound", tickformat=".0%", **place)
 
@@ -145,9 +156,10 @@ def _line(
     color: str | None,
     texts: Sequence[str] | None = None,
     *,
+    void: Sequence[bool] = (),
     dotted: bool = False,
 ) -> Any:
-    """Return a line with marks; without a colour Plotly chooses it."""
+    """Return a line with marks, open where they are void; without a colour Plotly chooses it."""
     style: dict[str, Any] = {} if color is None else {"color": color}
     return go.Scatter(
         x=x,
@@ -155,6 +167,7 @@ def _line(
         name=name,
         mode="lines+markers",
         text=texts,
+        marker={"symbol": ["circle-open" if each else "circle" for each in void] or "circle"},
         hovertemplate="%{x}<br>%{y:.3g}<extra>%{fullData.name}</extra>"
         if texts is None
         else "%{text}<br>%{y:.3g}<extra>%{fullData.name}</extra>",

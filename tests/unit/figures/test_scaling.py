@@ -7,7 +7,7 @@ import pytest
 
 from gpuscope.cli import _series, _sweep
 from gpuscope.figures.palette import LIGHT
-from gpuscope.figures.scaling import bound_reached, scaling
+from gpuscope.figures.scaling import bound_reached, scaling, scaling_void
 from gpuscope.figures.sweep import sweep_figure
 
 
@@ -59,6 +59,18 @@ def test_what_counts_no_updates_does_not_scale_nor_does_another_option() -> None
     assert scaling(["rows"], [(("1",), result(100e9)), (("2",), result(180e9))]) is None
 
 
+VOID_FIRST = [
+    (("64", "1"), result(100e9, valid=False)),
+    (("64", "2"), result(150e9)),
+    *GRID[2:],
+]
+
+
+def test_what_is_held_against_a_void_run_is_void() -> None:
+    assert scaling_void(["rows", "ranks"], GRID) == [False, True, False, False]
+    assert scaling_void(["rows", "ranks"], VOID_FIRST) == [True, True, False, False]
+
+
 def test_what_was_reached_of_the_bound_is_the_bound_over_the_step() -> None:
     assert bound_reached(result(1.0)) == 0.8
     assert bound_reached({"figures": {"t_lb_ns": 1000.0}}) is None
@@ -76,7 +88,7 @@ def test_the_table_has_a_step_its_bound_and_how_the_work_scales(
         "rows ranks a step kernels exchange T_lb reached Gupdates/s times efficiency"
     )
     assert "64 1 1.25 µs 900 ns 300 ns 1.00 µs 80.0 % 100.0 1.00 100.0 %" in lines
-    assert "64 2 (void) 2.00 µs 900 ns 300 ns 1.00 µs 50.0 % 150.0 1.50 75.0 %" in lines
+    assert "64 2 (void) 2.00 µs 900 ns 300 ns 1.00 µs 50.0 % 150.0 1.50 75.0 % (void)" in lines
     weak = [(values, {**each, "options": {"weak": True}}) for values, each in GRID]
     Console(width=120).print(_sweep.make_table(["rows", "ranks"], weak))
     assert "untraced, weak scaling" in capsys.readouterr().out
@@ -114,4 +126,26 @@ def test_the_plots_of_a_grid_are_over_ranks_and_over_sizes() -> None:
     ]
     assert figure.layout.xaxis.title.text == "ranks"
     assert figure.layout.xaxis2.title.text == "rows"
-    assert figure.layout.title.text == "jacobi-mpi on an unknown GPU, strong scaling"
+    title = "jacobi-mpi on an unknown GPU, strong scaling"
+    assert figure.layout.title.text == f"{title} (open: void)"
+    assert sweep_figure(["rows", "ranks"], GRID[2:], LIGHT).layout.title.text == title
+
+
+def test_void_runs_are_drawn_open() -> None:
+    lines = sweep_figure(["rows", "ranks"], VOID_FIRST, LIGHT).data
+    full, hollow = "circle", "circle-open"
+    assert [(line.name, line.marker.symbol) for line in lines] == [
+        ("rows 64", (hollow, hollow)),
+        ("rows 128", (full, full)),
+        ("possible", full),
+        ("ranks 1", (hollow, full)),
+        ("ranks 2", (full, full)),
+    ]
+    # Over another option the marks are in the order of the ratios, as the points are.
+    rows = [(("9",), result(180e9, valid=False)), (("7",), result(100e9))]
+    (line,) = sweep_figure(["steps"], rows, LIGHT).data
+    assert (list(line.x), line.marker.symbol) == ([100e9, 180e9], (full, hollow))
+    # And over two others.
+    grid = [((a, b), result(None, valid=a != b)) for a in "12" for b in "12"]
+    lines = sweep_figure(["steps", "rows"], grid, LIGHT).data
+    assert [line.marker.symbol for line in lines] == [(hollow, full), (full, hollow)]
