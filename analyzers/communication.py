@@ -2,7 +2,8 @@
 
 Messages are communication kernels, and copies between two GPUs. Transfer and waiting of kernels are
 told apart by the reports of all ranks together, or else estimated where NCCL's payloads give
-operation and bytes; a copy waits for nobody. Beside them stand the MPI calls of the host.
+operation and bytes; a copy waits for nobody. Beside them stand the MPI calls of the host, but for
+those in which the ranks meet behind a start gate.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from gpuscope.model.exchange import UNKNOWN, Exchange
 from gpuscope.model.result import Communication, Message, Messages, MpiCallFigures, Result
 from gpuscope.model.tables import STAGED, Int32, MpiCalls, Operations
 from gpuscope.model.trace import Trace
+from gpuscope.scopes import behind_gates
 
 WORST = 10
 """How many messages are listed one by one."""
@@ -32,6 +34,7 @@ def run(trace: Trace, options: Options) -> Result:
     exchange = options.exchange or Exchange.unknown(len(ops))
     rows = np.flatnonzero(np.isin(ops.op_class, _MESSAGES))
     calls = trace.mpi if trace.mpi is not None else MpiCalls.empty()
+    calls = calls.take(~behind_gates(trace, calls))
     if options.window_ns:
         low, high = options.window_ns
         rows = rows[(ops.start_ns[rows] >= low) & (ops.end_ns[rows] <= high)]

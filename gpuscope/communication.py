@@ -14,12 +14,16 @@ other kernels bring together. In an exchange where ranks have other partners tha
 in a row of neighbours, the kernels do not end together either, and a kernel waited until the last
 of its partners had started.
 
+Kernels of NVSHMEM that wait for a signal move nothing and have no partner: what a peer does for
+them is no kernel. They are matched with none.
+
 A rank is a device of a process, in one report or in several. Without other ranks the transfer is
 estimated: the shortest of the kernels of equal operation and bytes, if NCCL's payloads give both.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,6 +41,9 @@ from gpuscope.nccl import BOTH_WAYS, IN, OUT, ROOTED, Asked, asked_for
 
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
+
+WAITS = re.compile(r"nvshmem\w*_wait_until")
+"""Names of kernels that wait for a signal."""
 
 _TWICE = "two of the traces are of the same rank: name each rank once"
 ALONE = "there is one rank only"
@@ -107,12 +114,19 @@ def _operations(trace: Trace) -> Operations:
 
 
 def _communication(trace: Trace) -> dict[int, Int64]:
-    """Return, a device, the rows of its communication kernels, in the order of their launches."""
+    """Return, a device, the rows of its kernels that have partners, in the order of launches."""
     ops = _operations(trace)
     rows = np.flatnonzero(ops.op_class == CODE["comm"])
+    if len(rows):
+        rows = rows[~named(trace.strings, WAITS)[ops.name[rows]]]
     # Calls are numbered in the order of their start; without them the kernels' own order holds.
     rows = rows[np.argsort(ops.launch[rows], kind="stable")]
     return {device: rows[ops.device[rows] == device] for device in distinct(ops.device[rows])}
+
+
+def named(names: Sequence[str], pattern: re.Pattern[str]) -> Bool:
+    """Return in which of `names` the pattern is found: shape (n,)."""
+    return np.array([pattern.search(name) is not None for name in names], np.bool_)
 
 
 def _rows_of(ranks: Sequence[_Rank], trace: int) -> Int64:

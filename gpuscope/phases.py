@@ -1,9 +1,10 @@
 """What a program that computes and communicates spends its time on, and what of that is hidden.
 
 A transfer is hidden where a kernel that computes runs on the same device. A communication kernel
-counts from where its data began to move, if the ranks together tell: before, it waited. Kernels
-that pack what is to be sent count for themselves; they are told by their name. Host time in MPI
-counts apart: a call that waits beside a kernel moves nothing.
+counts from where its data began to move, if the ranks together tell: before, it waited. Kernels of
+NVSHMEM that wait for a signal count for nothing. Kernels that pack what is to be sent count for
+themselves; they are told by their name. Host time in MPI counts apart: a call that waits beside a
+kernel moves nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from gpuscope.communication import WAITS, named
 from gpuscope.intervals import Axis, Cover, run_starts, sum_by, union
 from gpuscope.model.classes import CLASSES, CODE
 from gpuscope.model.result import Phases
@@ -43,12 +45,8 @@ class PhaseSums:
 
     def __init__(self, trace: Trace, activities: Activities, entries: Sequence[Entry]) -> None:
         self._activities = activities
-        self._packs: Bool = np.zeros(len(activities.op_class), np.bool_)
-        if trace.operations is not None:
-            named = np.array([PACKS.search(text) is not None for text in trace.strings], np.bool_)
-            kernel = np.flatnonzero(activities.op_class == CODE["kernel"])
-            names = trace.operations.name[activities.operation[kernel]]
-            self._packs[kernel] = named[names]
+        self._packs = _named(trace, activities, "kernel", PACKS)
+        self._waits = _named(trace, activities, "comm", WAITS)
         self._sums = np.zeros((6, len(entries)), np.int64)
         self._tells = np.zeros(len(entries), np.bool_)
 
@@ -57,6 +55,7 @@ class PhaseSums:
         a, rows = self._activities, groups.rows
         group = groups.group_of_rows()
         kept = in_classes(a.op_class[rows], [*_COMPUTE, *_TRANSFER, CODE["mpi"]])
+        kept &= ~self._waits[rows]
         rows, group = rows[kept], group[kept]
         if not len(rows):
             return
@@ -105,3 +104,14 @@ class PhaseSums:
                 self._sums.T.tolist(), self._tells.tolist(), strict=True
             )
         ]
+
+
+def _named(trace: Trace, activities: Activities, op_class: str, pattern: re.Pattern[str]) -> Bool:
+    """Return which activities are operations of a class with a name like `pattern`: shape (n,)."""
+    found: Bool = np.zeros(len(activities.op_class), np.bool_)
+    rows = np.flatnonzero(activities.op_class == CODE[op_class])
+    if trace.operations is not None and len(rows):
+        found[rows] = named(trace.strings, pattern)[
+            trace.operations.name[activities.operation[rows]]
+        ]
+    return found

@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options
-from gpuscope.intervals import distinct, order_by, run_starts, spread, sum_by
+from gpuscope.intervals import Cover, distinct, order_by, run_starts, spread, sum_by, union
 from gpuscope.latest import Latest
 from gpuscope.model.classes import CODE
-from gpuscope.model.tables import STAGED, START_END, Operations, Ranges
+from gpuscope.model.tables import STAGED, START_END, MpiCalls, Operations, Ranges
 from gpuscope.model.trace import Trace
 
 Int64 = npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ _CHUNK_ROWS = 250_000
 
 @dataclass(frozen=True, slots=True)
 class Activities:
-    """What scopes are made of: the operations but the start gates, and the MPI calls.
+    """What scopes are made of: operations and MPI calls, but for start gates and what they hold up.
 
     Arrays of shape (n,). An MPI call stands once for each device that its process uses.
     """
@@ -123,8 +123,9 @@ class Activities:
         mpi = trace.mpi
         assert mpi is not None
         parts = [self]
+        counts = ~behind_gates(trace, mpi)
         for device in distinct(self.device):
-            mine = np.flatnonzero(mpi.process == trace.devices[device].process)
+            mine = np.flatnonzero(counts & (mpi.process == trace.devices[device].process))
             count = len(mine)
             parts.append(
                 Activities(
@@ -150,6 +151,25 @@ class Activities:
 
 
 _ACTIVITIES: Latest[Activities] = Latest()
+
+
+def behind_gates(trace: Trace, calls: MpiCalls) -> Bool:
+    """Return which MPI calls lie wholly in a start gate of their process: shape (n,).
+
+    The ranks meet there before what is measured begins.
+    """
+    behind = np.zeros(len(calls), np.bool_)
+    if trace.operations is None or not len(calls):
+        return behind
+    gates = trace.operations.take(trace.operations.op_class == CODE["gate"])
+    process = np.array([device.process for device in trace.devices])[gates.device]
+    for number in distinct(process):
+        mine = process == number
+        gate = Cover(union(gates.start_ns[mine], gates.end_ns[mine]))
+        work_ns = calls.end_ns - calls.start_ns
+        covered = (work_ns > 0) & (gate.within(calls.start_ns, calls.end_ns) == work_ns)
+        behind |= covered & (calls.process == number)
+    return behind
 
 
 @dataclass(frozen=True, slots=True)

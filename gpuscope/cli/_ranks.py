@@ -398,7 +398,7 @@ class _Session:
 
         traces = analyses.traces if analyses else ()
         told = self.traced or self.untraced  # the times of the run that the traces show
-        remarks = phases.remarks(phases.phase_rows(traces), told)
+        remarks = phases.remarks(phases.phase_rows(traces, told), told)
         record = {**self._record(words, judgement, code, caught), "remarks": remarks}
         self.folder.write_json(self.folder.run, codec.dumps(record))
         if analyses is not None:

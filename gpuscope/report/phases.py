@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscope.benchmarks import NOT_OBSERVABLE
 from gpuscope.model.result import Analysis, Phases
 from gpuscope.units import format_ns, format_ratio, printable
 
@@ -28,8 +29,15 @@ class PhaseRow:
     phases: Phases
 
 
-def phase_rows(analyses: Sequence[Analysis]) -> tuple[PhaseRow, ...]:
-    """Return the ranges that both compute and transfer, rank by rank, in order of the first."""
+def phase_rows(
+    analyses: Sequence[Analysis], result: Mapping[str, Any] | None
+) -> tuple[PhaseRow, ...]:
+    """Return the ranges that both compute and transfer, rank by rank, in order of the first.
+
+    There are none where the benchmark's `result` says that kernels transfer, which leaves no rows.
+    """
+    if any(row.get("verdict") == NOT_OBSERVABLE for row in (result or {}).get("expected") or ()):
+        return ()
     found: dict[str, list[PhaseRow]] = {}
     for number, analysis in enumerate(analyses):
         for entry in analysis.ranges:
@@ -54,7 +62,7 @@ def render(
     from rich.markup import escape
     from rich.table import Table
 
-    rows = phase_rows(analyses)
+    rows = phase_rows(analyses, result)
     if not rows:
         return
     steps = ((result or {}).get("options") or {}).get("steps") or 1
@@ -118,8 +126,8 @@ def remarks(rows: Sequence[PhaseRow], result: Mapping[str, Any] | None) -> list[
         if hidden - told > DISAGREE:
             found.append(
                 f"{says}, {shows}: what a step lasts longer than its kernels alone is not the "
-                f"transfers, but {_slower_kernels(row, result)}MPI, a host that issues too late, "
-                "or operations that wait for each other"
+                f"transfers, but {_slower_kernels(row, result)}{'MPI, ' if phases.mpi_ns else ''}"
+                "a host that issues too late, or operations that wait for each other"
             )
         elif told - hidden > DISAGREE:
             found.append(

@@ -297,6 +297,27 @@ def test_mpi_calls_by_name_against_the_gpu() -> None:
     assert [call.name for call in entry.mpi] == ["MPI_Barrier"]
 
 
+def test_a_kernel_that_waits_for_a_signal_has_no_partner() -> None:
+    wait = {"name": "nvshmemi_signal_wait_until_on_stream_kernel"}
+    first = rank(0, [(0, 100, wait), (200, 230, {})])
+    second = rank(1, [(80, 100, wait), (190, 230, {})])
+    zero, _ = communication(first, second)
+    # Slowest first: of the wait nothing is known but how long it took.
+    found = [(kind.work_ns, kind.transfer_ns, kind.wait_ns) for kind in zero.messages]
+    assert found == [(100, None, None), (30, 30, 0)]
+    assert exchanges([rank(0, [(0, 9, wait)]), rank(1, [(5, 9, wait)])]) == [None, None]
+
+
+def test_mpi_calls_behind_a_start_gate_are_not_listed() -> None:
+    trace = make_trace(
+        gate=[(0, 20, "s9"), (50, 70, "s9")],
+        kernels=[(30, 40, "s1")],
+        mpi=[("MPI_Barrier", 5, 15), ("MPI_Barrier", 42, 45), ("MPI_Barrier", 52, 60)],
+    )
+    (entry,) = communication(trace)
+    assert [(call.name, call.count, call.work_ns) for call in entry.mpi] == [("MPI_Barrier", 1, 3)]
+
+
 STRETCH = st.tuples(st.integers(0, 60), st.integers(0, 20))
 
 

@@ -79,3 +79,30 @@ def test_kernels_that_pack_are_told_by_their_name() -> None:
         assert PACKS.search(name), name
     for name in ("compact", "stencil", "backpack"):
         assert not PACKS.search(name), name
+
+
+def test_kernels_of_nvshmem_that_wait_are_no_transfers() -> None:
+    wait = {"name": "nvshmemi_signal_wait_until_on_stream_kernel"}
+    trace = make_trace(
+        kernels=[(0, 70, "s1")],
+        p2p=[(10, 30, "s2")],
+        comm=[(30, 90, "s2", wait)],
+        ranges=[("step", 0, 100)],
+    )
+    found = phases(trace)
+    assert found is not None
+    assert (found.compute_ns, found.transfer_ns, found.transfer_hidden_ns) == (70, 20, 20)
+
+
+def test_what_the_ranks_wait_for_each_other_behind_a_start_gate_is_no_time_in_mpi() -> None:
+    """A call counts that reaches out of the gate, and one in a gate of another process."""
+    trace = make_trace(
+        gate=[(0, 50, "s9")],
+        kernels=[(60, 160, "s1")],
+        p2p=[(70, 90, "s2")],
+        mpi=[("MPI_Barrier", 10, 40), ("MPI_Barrier", 45, 62), ("MPI_Waitall", 80, 85)],
+        ranges=[("step", 5, 170)],
+    )
+    found = phases(trace)
+    assert found is not None
+    assert (found.mpi_ns, found.mpi_hidden_ns) == (17 + 5, 2 + 5)

@@ -131,17 +131,17 @@ def make(
     *,
     version: str = "2025.3.2.474",
     fault: str = "",
-    trace: str | Path = "streams",
+    trace: str = "streams",
     options: str = NEW_OPTIONS,
 ) -> Path:
-    """Write an nsys into `folder` and return its path; exports yield `trace`, shipped or a path."""
+    """Write an nsys into `folder` and return its path; exports yield the shipped `trace`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "nsys"
     script = _SCRIPT.format(
         python=sys.executable,
         version=version,
         fault=fault,
-        trace=str(samples.path(trace) if isinstance(trace, str) else trace),
+        trace=str(samples.path(trace)),
         options=options,
     )
     path.write_text(textwrap.dedent(script))

@@ -45,7 +45,7 @@ def text(*analyses: Analysis, result: dict[str, object] | None = None) -> str:
 
 
 def test_every_rank_has_a_row_a_range_and_ranges_of_gpuscope_have_none() -> None:
-    rows = phase_rows([HIDDEN, EXPOSED])
+    rows = phase_rows([HIDDEN, EXPOSED], None)
     assert [(row.range, row.rank, row.instances) for row in rows] == [
         ("step", "0", 2),
         ("step", "1", 2),
@@ -75,17 +75,17 @@ def test_what_the_times_tell_stands_beside_what_the_trace_shows() -> None:
 
 
 def test_a_call_that_waits_beside_a_kernel_is_no_transfer() -> None:
-    (said,) = remarks(phase_rows([EXPOSED]), None)
+    (said,) = remarks(phase_rows([EXPOSED], None), None)
     assert said.startswith(
         "step, rank 0: 100.0 % of the time in MPI lies beside kernels, and 0.0 %"
     )
-    assert remarks(phase_rows([HIDDEN]), None) == []
+    assert remarks(phase_rows([HIDDEN], None), None) == []
 
 
 def test_times_and_trace_that_disagree_are_explained() -> None:
     def told(ratio: float, found: Analysis) -> list[str]:
         result = {"figures": {"omb_overlap_ratio": ratio}}
-        return [line for line in remarks(phase_rows([found]), result) if "OMB" in line]
+        return [line for line in remarks(phase_rows([found], None), result) if "OMB" in line]
 
     assert told(0.95, HIDDEN) == []
     (low,) = told(0.5, HIDDEN)
@@ -101,7 +101,7 @@ def test_kernels_that_are_slower_beside_transfers_are_named() -> None:
 
     def told(alone_ns: int) -> str:
         figures = {"omb_overlap_ratio": 0.5, "t_comp_ns": alone_ns}
-        (said,) = remarks(phase_rows([HIDDEN]), {"figures": figures, "options": {"steps": 4}})
+        (said,) = remarks(phase_rows([HIDDEN], None), {"figures": figures, "options": {"steps": 4}})
         return said
 
     assert "but kernels beside them (25.0 µs, alone 22.0 µs), MPI, a host" in told(22_000)
@@ -114,4 +114,13 @@ def test_what_the_times_tell_is_of_the_range_that_is_judged() -> None:
 
     assert " kernels by times " in text(HIDDEN, result=result("step"))
     assert "by times" not in text(HIDDEN, result=result("another"))
-    assert remarks(phase_rows([HIDDEN]), result("another")) == []
+    assert remarks(phase_rows([HIDDEN], None), result("another")) == []
+
+
+def test_where_kernels_transfer_the_trace_shows_no_shares() -> None:
+    result: dict[str, object] = {
+        "figures": {"omb_overlap_ratio": 0.5},
+        "expected": [{"range": "step", "verdict": "inconclusive (not observable)"}],
+    }
+    assert text(HIDDEN, result=result) == ""
+    assert phase_rows([HIDDEN], result) == ()
