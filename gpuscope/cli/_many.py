@@ -147,12 +147,16 @@ def check_all(args: argparse.Namespace) -> None:
     Raises
     ------
     UsageError
-        Something of it is given.
+        Something of it is given, or this process is one of several ranks.
     """
+    from gpuscope.recording.ranks import membership
+
     if args.target or args.sweep or args.repeat or args.twin or args.view:
         raise UsageError("--all takes no name, no --twin, --sweep, --repeat or --view.")
     if args.ranks is not None:
         raise UsageError("--all runs the benchmarks for one GPU: leave --ranks out.")
+    if membership() is not None:
+        raise UsageError("--all runs the benchmarks for one GPU: leave mpirun, or srun, out.")
 
 
 def run_all(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from gpuscope.errors import (
     UsageError,
     exit_code_of,
 )
+from gpuscope.units import printable
 
 if TYPE_CHECKING:
     from gpuscope.api import Analyses
@@ -37,6 +39,12 @@ if TYPE_CHECKING:
 
 BENCHMARK_TIMEOUT_S = 600.0
 """Time each run of a benchmark gets without --timeout: none takes a tenth of it, and ranks hang."""
+TOLD_RANKS = 4
+"""Ranks of which a sentence repeats the last line: more are in ``run.json``."""
+LAST_LINE_LENGTH = 160
+"""Of a last line, so much is repeated."""
+
+_IN_TRACEBACK = re.compile(r'Traceback \(most recent call last\)|  File ".*", line \d+')
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,10 @@ def wanted(args: argparse.Namespace, benchmark: Benchmark | None) -> bool:
     elif benchmark is not None and args.ranks is not None:
         msg = f"{benchmark.name} runs in one process: leave --ranks out."
         raise UsageError(msg)
+    elif benchmark is not None and inside is not None:
+        # Each rank would run all of it on the same GPUs, and their times would be void.
+        msg = f"{benchmark.name} runs in one process: leave mpirun, or srun, out."
+        raise UsageError(msg)
     if args.ranks is None:
         for option in ("launcher", "launcher_args", "hosts"):
             if getattr(args, option):
@@ -143,9 +155,10 @@ def run_ranks(
     me = ranks.membership()
     out = args.out
     if me is not None and out is None:
-        out = folders.DEFAULT_PARENT / f"{job.name}-{me.run}"
+        # Not named by the program: each rank may run another one.
+        out = folders.DEFAULT_PARENT / f"{job.benchmark or 'mpi'}-{me.run}"
     if me is not None and me.rank:
-        return ranks.follow(me, out.absolute())
+        return ranks.follow(me, out.absolute(), job.command)
     launcher = None if me else ranks.find_launcher(args.launcher)
     folder = folders.prepare(out, job.name, force=args.force, of_all_ranks=True)
     session = _Session(args, job, recorder, folder, display, launcher, me)
@@ -454,18 +467,48 @@ def _raise_failure(job: Job, timeout_s: float | None, words: Sequence[Word]) -> 
     )
     if failed is None:
         return
-    who = f"rank {failed.rank} of {job.name} on {failed.host}"
+    name = job.name if job.benchmark else Path(failed.command[0]).name
+    who = f"rank {failed.rank} of {name} on {failed.host}"
     if failed.error is not None:
         error = ProgramError(f"{who}: {failed.error}")
         error.exit_code = failed.exit_code
         raise error
     late = ", ".join(str(word.rank) for word in words if word.timed_out)
     if failed.timed_out:
-        msg = f"{job.name} was stopped after {timeout_s:g} s; still running: rank {late}."
-        raise ProgramError(msg)
+        msg = f"{job.name} was stopped after {timeout_s:g} s; still running: rank {late}"
+        raise ProgramError(msg + _why_late(words))
     others = (
         f"rank {late} was stopped after {timeout_s:g} s" if late else "the other ranks were ended"
     )
     said = " | ".join(failed.last_lines) or "nothing"
     msg = f"{who} failed with exit code {failed.code}, and {others}; its last words: {said}"
     raise ProgramError(msg)
+
+
+def _why_late(words: Sequence[Word]) -> str:
+    """Return the end of the sentence on ranks that ran out of time: what they said last.
+
+    Those that show the traceback of a Python error come to the fore: such a rank waits for the
+    others in MPI_Finalize, as they do for it.
+    """
+    lines = {word.rank: _own_lines(word) for word in words}
+    raised = [rank for rank, own in lines.items() if any(_IN_TRACEBACK.match(each) for each in own)]
+    telling = raised or [rank for rank, own in lines.items() if own]
+    said = "".join(
+        f"; rank {rank} said last: {printable(lines[rank][-1].strip(), LAST_LINE_LENGTH)}"
+        for rank in telling[:TOLD_RANKS]
+    )
+    hint = (
+        ". A Python error in one rank leaves all of them waiting for each other: start the program "
+        "with `python -m mpi4py`, which makes MPI_Abort of it."
+    )
+    return said + (hint if raised else ".")
+
+
+def _own_lines(word: Word) -> tuple[str, ...]:
+    """Return what a rank printed last, without the traceback that stopping a program gives."""
+    lines = tuple(line for line in word.last_lines if line.strip())
+    if not lines or not lines[-1].startswith("KeyboardInterrupt"):
+        return lines
+    starts = [row for row, line in enumerate(lines) if line.startswith("Traceback ")]
+    return lines[: starts[-1]] if starts else ()

@@ -145,6 +145,8 @@ class Word:
     number: int
     """Of the task."""
     host: str
+    command: tuple[str, ...]
+    """What it ran: ranks that the user started may run different programs."""
     code: int
     """The program's exit code; 0 where it was stopped."""
     stopped: bool
@@ -408,8 +410,12 @@ def dismiss(me: Membership, folder: Path, number: int) -> None:
     _give(folder, Task(me.run, number, (), me.size, traced=False))
 
 
-def follow(me: Membership, folder: Path) -> int:
-    """Do the part of another rank of the user's MPI run; return the exit code of the last task."""
+def follow(me: Membership, folder: Path, command: tuple[str, ...]) -> int:
+    """Do the part of another rank of the user's MPI run; return the exit code of the last task.
+
+    `command` is this rank's program, which may be another than rank 0's; empty for a benchmark,
+    which rank 0 makes up for all.
+    """
     code = 0
     for number in count():
         task = _wait(partial(_task, folder, me.run, number), START_S + GATHER_S * number)
@@ -421,7 +427,7 @@ def follow(me: Membership, folder: Path) -> int:
             raise ProgramError(msg)
         if not task.command:
             break
-        word = _work(folder, task, me.rank)
+        word = _work(folder, dataclasses.replace(task, command=command or task.command), me.rank)
         code = word.exit_code if word.error else word.code
     return code
 
@@ -452,7 +458,7 @@ def _words(folder: Path, task: Task) -> list[Word]:
     for rank in range(task.size):
         data = _read(folder / f"rank{rank}" / _WORD)
         if data is not None and data["number"] == task.number:
-            lists = {name: tuple(data[name]) for name in ("argv", "last_lines", "table")}
+            lists = {name: tuple(data[name]) for name in ("command", "argv", "last_lines", "table")}
             found.append(Word(**{**data, **lists}))
     return found
 
@@ -525,6 +531,7 @@ def _work(folder: Path, task: Task, rank: int) -> Word:
         rank=rank,
         number=task.number,
         host=socket.gethostname(),
+        command=tuple(command),
         code=0,
         stopped=False,
         timed_out=False,

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -19,7 +20,10 @@ import pytest
 
 from gpuscope import benchmarks
 from gpuscope.cli import main
+from gpuscope.cli._ranks import Job, _raise_failure
+from gpuscope.errors import ProgramError
 from gpuscope.recording import launch, machine, nsys
+from gpuscope.recording.ranks import Word
 from tests.cli.test_run import BENCHMARK, result
 from tests.unit.recording import fake_nsys
 
@@ -134,6 +138,42 @@ def test_a_rank_that_died_is_told_of_also_where_those_that_waited_for_it_ran_out
 
     err = capfd.readouterr().err
     assert "failed with exit code 7, and rank 0 was stopped after 2 s; its last words:" in err
+
+
+@pytest.mark.parametrize(
+    ("last_lines", "says"),
+    [
+        (((), ("[cuda] 3 GPUs", "")), "; rank 1 said last: [cuda] 3 GPUs."),
+        (((), ()), "still running: rank 0, 1."),
+        ((("step 7",), ("  9",)), "; rank 0 said last: step 7; rank 1 said last: 9."),
+        (
+            (("step 7",), ('  File "a.py", line 9, in <module>', "RuntimeError: boom")),
+            "rank 0, 1; rank 1 said last: RuntimeError: boom. A Python error in one rank leaves "
+            "all of them waiting for each other: start the program with `python -m mpi4py`, which "
+            "makes MPI_Abort of it.",
+        ),
+        (  # how a program ends that is stopped is nothing that it says
+            (
+                ("step 7", "Traceback (most recent call last):", '  File "a.py", line 2, in f',
+                 "KeyboardInterrupt"),
+                ('  File "a.py", line 2, in f', "KeyboardInterrupt"),
+            ),
+            "rank 0, 1; rank 0 said last: step 7.",
+        ),
+    ],
+)  # fmt: skip
+def test_of_ranks_that_ran_out_of_time_the_last_lines_are_told(
+    last_lines: tuple[tuple[str, ...], ...], says: str
+) -> None:
+    job = Job("python", None, (), ("python", "a.py"), None, (), must_catch=False)
+    words = [
+        Word(rank, 0, "here", job.command, 0, False, True, None, 0, (), lines, ())
+        for rank, lines in enumerate(last_lines)
+    ]
+    with pytest.raises(ProgramError) as raised:
+        _raise_failure(job, 6.0, words)
+    assert str(raised.value).startswith("python was stopped after 6 s; still running: rank 0, 1")
+    assert str(raised.value).endswith(says)
 
 
 @pytest.fixture
@@ -363,6 +403,53 @@ def test_options_that_do_not_fit(
     command = ["--", "true"] if options[0] == "--launcher" else []
     assert main(["run", *options, *command]) == 2
     assert says in capfd.readouterr().err
+
+
+def test_each_rank_of_the_users_runs_its_own_program(in_folder: Path) -> None:
+    for rank in (0, 1):
+        text = f"import sys\nprint('I am program {rank}')\nsys.exit({3 * rank})\n"
+        (in_folder / f"program{rank}.py").write_text(text)
+    command = f"{sys.executable} -m gpuscope run --nsys -- {sys.executable} program$SLURM_PROCID.py"
+    srun = str(in_folder / "bin" / "srun")
+    done = subprocess.run(
+        [srun, "--ntasks=2", "sh", "-c", command], capture_output=True, text=True, timeout=60
+    )
+    assert "[0] I am program 0" in done.stderr
+    assert "[1] I am program 1" in done.stderr
+    assert "failed with exit code 3" in done.stderr
+    (folder,) = (in_folder / "runs").iterdir()
+    words = json.loads((folder / "run.json").read_text())["ranks"]
+    programs = ["program0.py", "program1.py"]
+    assert [word["command"] for word in words] == [[sys.executable, each] for each in programs]
+
+
+def test_programs_of_other_names_meet_in_one_folder(in_folder: Path) -> None:
+    for rank in (0, 1):
+        program = in_folder / f"{rank}.sh"
+        program.write_text(f"#!/bin/sh\nexit {3 * rank}\n")
+        program.chmod(0o755)
+    command = f"{sys.executable} -m gpuscope run --nsys -- ./$SLURM_PROCID.sh"
+    srun = str(in_folder / "bin" / "srun")
+    done = subprocess.run(
+        [srun, "--ntasks=2", "sh", "-c", command], capture_output=True, text=True, timeout=60
+    )
+    assert f"rank 1 of 1.sh on {socket.gethostname()} failed with exit code 3" in done.stderr
+
+
+@pytest.mark.parametrize("how", [["--untraced"], ["--nsys"], ["--cupti"], ["--repeat", "2"]])
+def test_a_benchmark_of_one_process_is_not_run_on_every_rank(
+    how: list[str],
+    in_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    assert main(["run", *how, "p2p-latency"]) == 2
+    said = "p2p-latency runs in one process: leave mpirun, or srun, out."
+    assert said in capfd.readouterr().err
+    assert main(["run", "--untraced", "--all"]) == 2
+    assert "--all runs the benchmarks for one GPU: leave mpirun, or srun" in capfd.readouterr().err
 
 
 def test_ranks_within_ranks_are_refused(

@@ -101,7 +101,7 @@ def test_a_rank_that_never_meets_the_others(
     (tmp_path / "ranks.json").write_text(json.dumps({"run": "an older one", "number": 0}))
 
     with pytest.raises(ProgramError, match=r"rank 1 waited 0\.1 s for rank 0"):
-        ranks.follow(ranks.Membership(1, 2, "this"), tmp_path)
+        ranks.follow(ranks.Membership(1, 2, "this"), tmp_path, ())
 
 
 def test_a_pair_is_hidden_only_where_it_was_hidden_on_every_rank() -> None:
@@ -173,7 +173,7 @@ def watch(
 
 
 def ended(folder: Path, rank: int) -> None:
-    word = ranks.Word(rank, 0, "here", 0, False, False, None, 0, (), (), ())
+    word = ranks.Word(rank, 0, "here", ("a.out",), 0, False, False, None, 0, (), (), ())
     (folder / f"rank{rank}" / "rank.json").write_text(json.dumps(dataclasses.asdict(word)))
 
 
