@@ -22,6 +22,8 @@ NULL, HOST = -1, -2
 """The numbers of the null stream, and of who is none."""
 _LEFT = 1e-3
 """How rarely the slowest stream gets on."""
+_TURN_NS = 20_000
+"""A stream that is held back as long lets the others go on once."""
 
 
 class DeviceArray(np.ndarray[Any, Any]):
@@ -207,6 +209,10 @@ class SimulatedKernels:
 
         if region.points:
             stream.issue(work)
+
+    def wait(self, wait_ns: int, stream: Stream) -> None:
+        for _ in range(wait_ns // _TURN_NS):
+            stream.issue(lambda: None)
 
     def differing(self, a: Any, b: Any) -> int:
         self.cp.null.synchronize()

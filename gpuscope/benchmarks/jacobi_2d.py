@@ -14,13 +14,19 @@ Across the streams the waits are those of ``jacobi-mpi-overlap``.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from gpuscope.benchmarks._harness import CORRUPT, Benchmark, Result, Twin, open_ranks
 from gpuscope.benchmarks._harness.gpu import pinned_array
-from gpuscope.benchmarks._harness.halo import DEVICE, STAGED, Halo, copy_to_device, copy_to_host
+from gpuscope.benchmarks._harness.halo import (
+    DEVICE,
+    STAGED,
+    Halo,
+    Stages,
+    copy_to_device,
+    copy_to_host,
+)
 from gpuscope.benchmarks._harness.jacobi_ranks import (
     HIGH_PRIORITY,
     MPI_OPTIONS,
@@ -29,8 +35,7 @@ from gpuscope.benchmarks._harness.jacobi_ranks import (
     choose_path,
     measure,
 )
-from gpuscope.benchmarks._harness.stencil import Skew, StencilKernels, Strips
-from gpuscope.units import NS_PER_US
+from gpuscope.benchmarks._harness.stencil import StencilKernels, Strips
 
 _ON_COMPUTE = Twin(
     "pack-on-compute-stream",
@@ -56,8 +61,8 @@ class _Buffers:
 class _Blocks(Variant):
     """Edges, packing and copies on a stream of high priority, the interior on one of low."""
 
-    def __init__(self, *arguments: Any, twin: str | None, skew_us: int, path: str) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, twin: str | None, path: str, skew_us: int) -> None:
+        super().__init__(*arguments, skew_us=skew_us)
         cp, sides = self.cp, self.block.sides
         self.path = path
         self.edge = cp.cuda.Stream(non_blocking=True, priority=HIGH_PRIORITY)
@@ -68,7 +73,6 @@ class _Blocks(Variant):
         self.edges_done, self.inner_done, self.copied_out, self.unpacked = (
             cp.cuda.Event(disable_timing=True) for _ in range(4)
         )
-        self.skew = Skew(self.tile.kernels, skew_us * NS_PER_US, self.ranks.rank)
         self.outgoing = _Buffers(cp, [side.sends for side in sides])
         self.incoming = _Buffers(cp, [side.receives for side in sides])
         self.halo = Halo(
@@ -138,7 +142,7 @@ class _Blocks(Variant):
     def finish(self) -> None:
         self.tile.norm.copy_out(self.inner)  # the host has seen the edges
 
-    def stages(self) -> Mapping[str, tuple[Any, Callable[[], None]]]:
+    def stages(self) -> Stages:
         tile, sent, came, stream = self.tile, self.outgoing, self.incoming, self.edge
         kernels = tile.kernels
 
@@ -146,12 +150,15 @@ class _Blocks(Variant):
             for region in self.block.edges.values():
                 tile.step(region, stream)
 
+        copies: Stages = {
+            "d2h_ns": (stream, lambda: copy_to_host(self.cp, sent.device, sent.host, stream)),
+            "h2d_ns": (stream, lambda: copy_to_device(self.cp, came.host, came.device, stream)),
+        }
         return {
             "inner_ns": (self.inner, lambda: tile.step(self.block.inner, self.inner)),
             "edge_ns": (stream, edges),
             "pack_ns": (stream, lambda: kernels.pack(tile.now, sent.strips, sent.device, stream)),
-            "d2h_ns": (stream, lambda: copy_to_host(self.cp, sent.device, sent.host, stream)),
-            "h2d_ns": (stream, lambda: copy_to_device(self.cp, came.host, came.device, stream)),
+            **(copies if self.path == STAGED else {}),
             "unpack_ns": (
                 stream,
                 lambda: kernels.unpack(tile.now, came.strips, came.device, stream),

@@ -12,12 +12,11 @@ Nothing overlaps, and nothing should: this is what ``jacobi-mpi-overlap`` improv
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from gpuscope.benchmarks._harness import CORRUPT, Benchmark, Result, open_ranks
-from gpuscope.benchmarks._harness.halo import slab_halo
+from gpuscope.benchmarks._harness.halo import Stages, slab_halo
 from gpuscope.benchmarks._harness.jacobi_ranks import (
     MPI_OPTIONS,
     Variant,
@@ -25,18 +24,16 @@ from gpuscope.benchmarks._harness.jacobi_ranks import (
     choose_path,
     measure,
 )
-from gpuscope.benchmarks._harness.stencil import Skew, StencilKernels
-from gpuscope.units import NS_PER_US
+from gpuscope.benchmarks._harness.stencil import StencilKernels
 
 
 class _Serialized(Variant):
     """One stream, and the host waits for it."""
 
-    def __init__(self, *arguments: Any, skew_us: int, path: str) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, path: str, skew_us: int) -> None:
+        super().__init__(*arguments, skew_us=skew_us)
         self.stream = self.cp.cuda.Stream(non_blocking=True)
         self.streams = [self.stream]
-        self.skew = Skew(self.tile.kernels, skew_us * NS_PER_US, self.ranks.rank)
         self.halo = slab_halo(self.ranks, self.tile, path)
         self.exchanging = self.ranks.session.ranges.prepare("gs:mpi:Sendrecv", self.halo.sent_bytes)
 
@@ -70,14 +67,13 @@ class _Serialized(Variant):
     def finish(self) -> None:
         self.tile.norm.copy_out(self.stream)
 
-    def stages(self) -> Mapping[str, tuple[Any, Callable[[], None]]]:
+    def stages(self) -> Stages:
         (side, *_) = self.block.sides
-        now, stream = self.tile.now, self.stream
+        stream = self.stream
         return {
             "inner_ns": (stream, lambda: self.tile.step(self.block.inner, stream)),
             "edge_ns": (stream, lambda: self.tile.step(self.block.edges[side.name], stream)),
-            "d2h_ns": (stream, lambda: self.halo.copy_out(side, now, stream)),
-            "h2d_ns": (stream, lambda: self.halo.copy_in(side, now, stream)),
+            **self.halo.stages(side, self.tile.now, stream),
         }
 
 

@@ -24,7 +24,6 @@ What a neighbour's row is needed for first, the next edge, is behind its copy in
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -35,7 +34,7 @@ from gpuscope.benchmarks._harness import (
     Twin,
     open_ranks,
 )
-from gpuscope.benchmarks._harness.halo import slab_halo
+from gpuscope.benchmarks._harness.halo import Stages, slab_halo
 from gpuscope.benchmarks._harness.jacobi_ranks import (
     HIGH_PRIORITY,
     MPI_OPTIONS,
@@ -44,8 +43,7 @@ from gpuscope.benchmarks._harness.jacobi_ranks import (
     choose_path,
     measure,
 )
-from gpuscope.benchmarks._harness.stencil import Skew, StencilKernels
-from gpuscope.units import NS_PER_US
+from gpuscope.benchmarks._harness.stencil import StencilKernels
 
 _BLOCKING = Twin(
     "blocking",
@@ -75,8 +73,8 @@ class _Edge:
 class _Overlapped(Variant):
     """Edges on streams of high priority, the interior on one of low priority."""
 
-    def __init__(self, *arguments: Any, twin: str | None, skew_us: int, path: str) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, twin: str | None, path: str, skew_us: int) -> None:
+        super().__init__(*arguments, skew_us=skew_us)
         cp = self.cp
         self.blocking = twin == _BLOCKING.name
         self.waits_for_reset = twin != _NO_RESET_EVENT.name
@@ -84,7 +82,6 @@ class _Overlapped(Variant):
         self.inner = cp.cuda.Stream(non_blocking=True, priority=0)
         self.inner_done = cp.cuda.Event(disable_timing=True)
         self.streams = [self.inner, *(edge.stream for edge in self.edges)]
-        self.skew = Skew(self.tile.kernels, skew_us * NS_PER_US, self.ranks.rank)
         self.halo = slab_halo(self.ranks, self.tile, path)
         prepare, size_bytes = self.ranks.session.ranges.prepare, self.halo.sent_bytes
         self.starting = prepare("gs:mpi:Isend", size_bytes)
@@ -156,13 +153,12 @@ class _Overlapped(Variant):
     def finish(self) -> None:
         self.tile.norm.copy_out(self.inner)  # the host has seen the edges
 
-    def stages(self) -> Mapping[str, tuple[Any, Callable[[], None]]]:
-        edge, tile, halo = self.edges[0], self.tile, self.halo
+    def stages(self) -> Stages:
+        edge, tile = self.edges[0], self.tile
         return {
             "inner_ns": (self.inner, lambda: tile.step(self.block.inner, self.inner)),
             "edge_ns": (edge.stream, lambda: tile.step(edge.region, edge.stream)),
-            "d2h_ns": (edge.stream, lambda: halo.copy_out(edge.side, tile.now, edge.stream)),
-            "h2d_ns": (edge.stream, lambda: halo.copy_in(edge.side, tile.now, edge.stream)),
+            **self.halo.stages(edge.side, tile.now, edge.stream),
         }
 
 

@@ -6,7 +6,7 @@ same stream, one group of sends and receives exchanges the first and the last ro
     GPU     [step ============][send, receive][step ============][send, receive] …
 
 The host waits for nothing, and yet nothing overlaps: a stream does one thing after the other. This
-is what ``jacobi-nccl-overlap`` improves on.
+is what ``jacobi-nccl-overlap`` improves on. The steps are issued in ``_harness/queued.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ def _run(arguments: argparse.Namespace) -> Result:
             benchmark=BENCHMARK.name,
             pass_name="serialized",
             make=lambda *block: NcclSteps(
-                ranks, kernels, *block, order=SERIALIZED, communicator=communicator
+                ranks,
+                kernels,
+                *block,
+                order=SERIALIZED,
+                communicator=communicator,
+                skew_us=arguments.skew_us or 0,
             ),
             cut_columns=False,
             overlapping=False,

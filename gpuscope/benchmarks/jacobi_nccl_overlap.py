@@ -16,43 +16,53 @@ first. The two streams wait for each other once a step:
 The norm has two sums that take turns: one is copied out and reset while the other is added to. With
 one alone the inner rows would have to wait for the reset, too, and through it for the exchange.
 
-The host waits for nothing. With ``--graph`` two steps are captured once, and launched as a whole;
-the nodes must keep the priorities of their streams, or NCCL's kernel comes last.
+The host waits for nothing; ``_harness/queued.py`` issues the steps. With ``--graph`` some are
+captured once, and launched as a whole: so many that behind them the arrays lie as they lay before,
+and the next look at the norm falls as it fell. The nodes must keep the priorities of their streams,
+or NCCL's kernel comes last.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import math
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 from gpuscope.benchmarks._harness import CORRUPT, Benchmark, Result, Twin, open_ranks
-from gpuscope.benchmarks._harness.jacobi_ranks import OPTIONS, add_arguments, measure
+from gpuscope.benchmarks._harness.jacobi_ranks import (
+    OPTIONS,
+    Options,
+    add_arguments,
+    choose_options,
+    measure,
+)
 from gpuscope.benchmarks._harness.queued import CHAINED, OVERLAPPED, SAME_STREAM, NcclSteps
 from gpuscope.benchmarks._harness.stencil import StencilKernels
 from gpuscope.errors import ProgramError, UsageError
 
 _USE_NODE_PRIORITY = 8
 """CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, from CUDA 11.7 on."""
-_SERIALIZED = "overlapped: communication and kernels serialized"
+_NOTHING_HIDES = "overlapped: communication and kernels serialized"
 _TWINS = (
-    Twin(SAME_STREAM, "edges, exchange and inner rows on one stream", _SERIALIZED),
-    Twin(CHAINED, "the inner rows wait for the exchange of their own step", _SERIALIZED),
+    Twin(SAME_STREAM, "edges, exchange and inner rows on one stream", _NOTHING_HIDES),
+    Twin(CHAINED, "the inner rows wait for the exchange of their own step", _NOTHING_HIDES),
     CORRUPT,
 )
 
 
 class _Graphed(NcclSteps):
-    """Two steps as one CUDA graph: after two, the arrays lie as they lay before.
+    """Some steps as one CUDA graph, with the copies of the norm among them.
 
     `graphs` destroys it. A communicator waits for that: it would never end while there is a graph
     that has captured its kernels.
     """
 
-    def __init__(self, *arguments: Any, order: str, communicator: Any, graphs: ExitStack) -> None:
-        super().__init__(*arguments, order=order, communicator=communicator)
+    def __init__(self, *arguments: Any, graphs: ExitStack, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.length = steps_of_a_graph(self.norm_every)
         runtime = self.cp.cuda.runtime
         runtime.deviceSynchronize()  # the rows that are exchanged are filled on the null stream
         self.exchange()  # connects the ranks, which a capture cannot
@@ -60,8 +70,8 @@ class _Graphed(NcclSteps):
         runtime.streamBeginCapture(self.high.ptr)
         for event in (self.inner_done, self.edges_done):  # nothing waits for what was before
             event.record(self.high)
-        for _ in range(2):
-            self.step(0)
+        for index in range(self.length):
+            self.step(self.length + index)  # as any launch but the first
         self.high.wait_event(self.inner_done)
         captured = runtime.streamEndCapture(self.high.ptr)
         self.graph = keep_priorities(captured)
@@ -72,10 +82,21 @@ class _Graphed(NcclSteps):
         self.tile.steps_done = 0
 
     def run(self, steps: int) -> None:
-        for _ in range(steps // 2):
+        self.totals.clear()
+        last_look = (self.length - 2) // self.norm_every * self.norm_every
+        for first in range(0, steps, self.length):
             self.cp.cuda.runtime.graphLaunch(self.graph, self.high.ptr)
+            if self.looking:
+                self.high.synchronize()
+                mine = float(self.copied.host[0])
+                self.totals[first + last_look] = sum(self.ranks.gather(mine))
         self.tile.steps_done += steps
         self.tile.norm.copy_out(self.high)
+
+
+def steps_of_a_graph(norm_every: int) -> int:
+    """Return how many steps a graph has: two, or more until a look at the norm falls as before."""
+    return math.lcm(2, norm_every)
 
 
 def keep_priorities(graph: int) -> int:
@@ -103,7 +124,7 @@ def _run(arguments: argparse.Namespace) -> Result:
     twin = None if arguments.twin is None else BENCHMARK.twin(arguments.twin).name
     order = twin if twin in (SAME_STREAM, CHAINED) else OVERLAPPED
     if arguments.graph:
-        refuse_what_no_graph_does(arguments.steps, arguments.tolerance)
+        refuse_what_no_graph_does(choose_options(arguments, BENCHMARK.name))
     with (
         open_ranks(BENCHMARK.name, least=1, oversubscribe=arguments.oversubscribe) as ranks,
         ExitStack() as graphs,
@@ -116,7 +137,12 @@ def _run(arguments: argparse.Namespace) -> Result:
             benchmark=BENCHMARK.name,
             pass_name="overlapped",
             make=lambda *block: variant(
-                ranks, kernels, *block, order=order, communicator=communicator
+                ranks,
+                kernels,
+                *block,
+                order=order,
+                communicator=communicator,
+                skew_us=arguments.skew_us or 0,
             ),
             cut_columns=False,
             overlapping=order == OVERLAPPED,
@@ -124,11 +150,15 @@ def _run(arguments: argparse.Namespace) -> Result:
         )
 
 
-def refuse_what_no_graph_does(steps: int | None, tolerance: float | None) -> None:
-    """Raise UsageError for options that a graph of two steps cannot serve."""
-    if (steps or 0) % 2:
-        raise UsageError("--graph launches two steps at once: give an even number of --steps.")
-    if tolerance is not None:
+def refuse_what_no_graph_does(options: Options) -> None:
+    """Raise UsageError for options that a graph of some steps cannot serve."""
+    length = steps_of_a_graph(options.norm_every)
+    if options.steps % length:
+        raise UsageError(
+            f"--graph with --norm-every {options.norm_every} launches {length} steps at once: "
+            f"give a multiple of {length} as --steps."
+        )
+    if options.tolerance is not None:
         raise UsageError("--graph looks at no norm on its way: leave --tolerance out.")
 
 
@@ -136,7 +166,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     add_arguments(parser)
     parser.add_argument(
-        "--graph", action="store_true", help="launch steps as a CUDA graph, two at once"
+        "--graph", action="store_true", help="launch steps as a CUDA graph, some at once"
     )
 
 

@@ -44,6 +44,8 @@ _BARRIER = Twin(
     "overlapped: puts and kernels serialized",
 )
 _HEAP_BYTES = 4 << 30
+"""Room for all slabs that are tried, as none is freed before the end: on H200s that which
+calibration comes to takes 0.3 GB. The heap is taken whole at the start."""
 _BLOCK = 256
 _EDGE_BLOCKS = 128
 """Blocks at most that compute an edge and put it. Each stands until what it put is there; so few
@@ -60,9 +62,15 @@ __device__ void put_part(float* halo, const float* row, unsigned part, unsigned 
     nvshmemx_float_put_nbi_block(halo + first, row + first, min(part, columns - first), peer);
     nvshmem_quiet();  // each thread: what it wrote is there before it says so
     __syncthreads();
-    if (threadIdx.x == 0 && atomicAdd(done, 1u) == gridDim.x - 1) {
-        *done = 0;
-        nvshmemx_signal_op((uint64_t*)signal, value, NVSHMEM_SIGNAL_SET, peer);
+    if (threadIdx.x == 0) {
+        // An atomicAdd orders nothing around it. One fence puts what the block's threads wrote
+        // before its count, the other all the counts that this block has seen before the signal.
+        __threadfence_system();
+        if (atomicAdd(done, 1u) == gridDim.x - 1) {
+            __threadfence_system();
+            *done = 0;
+            nvshmemx_signal_op((uint64_t*)signal, value, NVSHMEM_SIGNAL_SET, peer);
+        }
     }
 }
 // One step on columns [column, end_column) of a row, as jacobi_step does it, and the whole row to
@@ -120,9 +128,9 @@ class _Target:
 class _Puts(Queued):
     """The rows are put on the stream: a copy and a signal each."""
 
-    def __init__(self, *arguments: Any, order: str, heap: Heap, barrier: bool) -> None:
+    def __init__(self, *arguments: Any, heap: Heap, barrier: bool, **options: Any) -> None:
         self.heap = heap
-        super().__init__(*arguments, order=order)
+        super().__init__(*arguments, **options)
         self.barrier = barrier
         sides = ["up", "down"]
         signals = heap.signals(len(sides))
@@ -228,6 +236,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 "order": CHAINED if barrier else OVERLAPPED,
                 "heap": heap,
                 "barrier": barrier,
+                "skew_us": arguments.skew_us or 0,
             }
             variant: type[_Puts] = _Puts
             if arguments.in_kernel:

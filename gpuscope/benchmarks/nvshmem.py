@@ -71,7 +71,8 @@ _SMALL_BYTES = 8
 _REPEATS = 10
 _SMALL_REPEATS = 100
 _HIGH_PRIORITY = -1
-"""The kernel that waits for a signal has one block, which must not queue behind the other's."""
+"""The kernel that waits for a signal has one block, which must not queue behind the other's. One
+level above the other stream's is enough."""
 _DEFAULTS = MappingProxyType({"size_bytes": None, "transfers": _TRANSFERS, "kernel_steps": None})
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.gpu.conftest import Run
+from tests.gpu.conftest import Run, copy_without
 
 pytestmark = [pytest.mark.multigpu, pytest.mark.mpi, pytest.mark.nsys]
 needs_nvshmem = pytest.mark.skipif(
@@ -16,6 +17,8 @@ needs_nvshmem = pytest.mark.skipif(
 
 SIZES = ("--rows", "352", "--columns", "262144", "--reps", "5")
 SMALL = ("--rows", "341", "--columns", "4099", "--steps", "10", "--reps", "2")
+SKEW = ("--skew-us", "1000")
+"""Much longer than an exchange: the streams of a rank then pass each other often, if they can."""
 VOID = (0, 5)
 """The power cap may hold a GPU's clock down: the times are void then, not wrong."""
 
@@ -108,3 +111,65 @@ def test_ranks_stop_where_one_gpu_stops(
 ) -> None:
     run = run_ranks("--untraced", *words, *SMALL, "--tolerance", "25", codes=VOID)
     assert run.untraced["figures"]["solve_steps"] > 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jacobi-nccl",),
+        ("jacobi-nccl-overlap",),
+        ("jacobi-nccl-overlap", "--graph"),
+        pytest.param(("jacobi-nvshmem",), marks=needs_nvshmem),
+        pytest.param(("jacobi-nvshmem", "--in-kernel"), marks=needs_nvshmem),
+    ],
+    ids=" ".join,
+)
+def test_skewed_ranks_change_nothing(words: tuple[str, ...], run_ranks: Callable[..., Run]) -> None:
+    run_ranks("--untraced", *words, *SMALL, *SKEW, codes=VOID)
+
+
+STEPS = "_harness/queued.py"
+EDGES_FOR_INNER = STEPS, 12 * " " + "self.high.wait_event(self.inner_done)"
+INNER_FOR_EDGES = STEPS, "low.wait_event(self.edges_done)"
+LAST_NORM = STEPS, "\n" + 8 * " " + "self.high.wait_event(self.inner_done)"
+LOOK = STEPS, "self.looked_at.synchronize()"
+SIGNALS = "jacobi_nvshmem.py", "self.heap.wait(target.mine, self.value, stream)"
+
+
+@pytest.mark.parametrize(
+    ("words", "left_out"),
+    [
+        pytest.param(words, left_out, marks=marks, id=f"{' '.join(words)} {name}")
+        for words, marks, waits in (
+            (("jacobi-nccl",), (), {"look": LOOK}),
+            (
+                ("jacobi-nccl-overlap",),
+                (),
+                {
+                    "edges": EDGES_FOR_INNER,
+                    "inner": INNER_FOR_EDGES,
+                    "last-norm": LAST_NORM,
+                    "look": LOOK,
+                },
+            ),
+            (("jacobi-nccl-overlap", "--graph"), (), {"edges": EDGES_FOR_INNER}),
+            (
+                ("jacobi-nvshmem",),
+                needs_nvshmem,
+                {"edges": EDGES_FOR_INNER, "inner": INNER_FOR_EDGES, "signals": SIGNALS},
+            ),
+            (("jacobi-nvshmem", "--in-kernel"), needs_nvshmem, {"signals": SIGNALS}),
+        )
+        for name, left_out in waits.items()
+    ],
+)
+def test_a_wait_left_out_of_a_copy_of_the_code_is_caught(
+    words: tuple[str, ...],
+    left_out: tuple[str, str],
+    tmp_path: Path,
+    run_ranks: Callable[..., Run],
+) -> None:
+    file, wait = left_out
+    tree = copy_without(wait, file, tmp_path / "tree")
+    run = run_ranks("--untraced", *words, *SMALL, *SKEW, codes=(1,), tree=tree)
+    assert "wrong data: " in run.done.stdout + run.done.stderr

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import gpuscope
+from tests.gpu.conftest import copy_without
+from tests.gpu.conftest import run_gpuscope as run
 
 pytestmark = [pytest.mark.multigpu, pytest.mark.mpi, pytest.mark.nsys]
 
@@ -22,16 +19,6 @@ SKEW = ("--skew-us", "200")
 VOID = (0, 5)
 """The clock of a GPU may drift, at its power cap, or if it spins and waits in turn: the times are
 void then, not wrong, and what the trace shows stands."""
-
-
-def run(folder: Path, *words: str, tree: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run gpuscope; `tree` is where its code is taken from, if not where it is now."""
-    command = [sys.executable, "-m", "gpuscope", "run", "--out", str(folder), *words]
-    paths = [str(tree)] * (tree is not None) + [os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=300, cwd=tree, env=environment
-    )
 
 
 def figures(folder: Path) -> dict[str, Any]:
@@ -116,13 +103,8 @@ def test_skewed_ranks_change_nothing_and_catch_a_missing_wait(ends: str, tmp_pat
 def test_a_wait_left_out_of_a_copy_of_the_code_is_caught(
     words: tuple[str, ...], wait: str, tmp_path: Path
 ) -> None:
-    here, copy = Path(gpuscope.__file__).parent, tmp_path / "gpuscope"
-    shutil.copytree(here, copy, ignore=shutil.ignore_patterns("traces", "__pycache__"))
-    code = copy / "benchmarks" / f"{words[0].replace('-', '_')}.py"
-    whole = code.read_text()
-    assert whole.count(wait) == 1
-    code.write_text(whole.replace(wait, "pass"))
-    done = run(tmp_path / "run", "--untraced", *words, *SMALL, *SKEW, tree=tmp_path)
+    tree = copy_without(wait, f"{words[0].replace('-', '_')}.py", tmp_path)
+    done = run(tmp_path / "run", "--untraced", *words, *SMALL, *SKEW, tree=tree)
     assert done.returncode == 1, done.stderr
     assert "wrong data: " in done.stdout + done.stderr
 

@@ -91,3 +91,15 @@ def test_a_changed_element_on_ranks_is_caught(capfd: pytest.CaptureFixture[str])
     twin = ("--twin=corrupt-element", "--launcher-args=--oversubscribe")
     assert main(["run", "--untraced", "--out=r", "--ranks=2", "jacobi-mpi", *words, *twin]) == 0
     assert "caught, as it must be (wrong data: 1 of " in capfd.readouterr().out
+
+
+@pytest.mark.usefixtures("on_host")
+def test_skewed_ranks_change_nothing_and_show_a_missing_wait(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    words = ("--ranks=2", "--launcher-args=--oversubscribe", "jacobi-mpi-overlap", "--skew-us=100")
+    sizes = ("--rows=13", "--columns=10", "--steps=3", "--reps=2")
+    assert main(["run", "--untraced", "--out=right", *words, *sizes]) == 0
+    capfd.readouterr()
+    assert main(["run", "--untraced", "--out=r", *words, *sizes, "--twin=no-reset-event"]) == 0
+    assert "caught, as it must be (wrong data: the norm of a step" in capfd.readouterr().out

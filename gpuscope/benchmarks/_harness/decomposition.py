@@ -22,8 +22,10 @@ from gpuscope.errors import UsageError
 
 SIDES = ("up", "down", "left", "right")
 OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
-_LEAST = 2
+LEAST_SIDE = 2
 """Rows and columns of a block: with one alone, a point would lie on two edges."""
+_LEAST_COLUMNS = 3
+"""Of a grid, whose first and last column are fixed."""
 
 
 class Region(NamedTuple):
@@ -209,11 +211,14 @@ def cut(
     UsageError
         The grid has too few rows or columns for so many blocks.
     """
-    for count, parts, name in zip(grid, split, ("rows", "columns"), strict=True):
-        if count < _LEAST * parts:
-            raise UsageError(
-                f"{count} {name} cannot be cut into {parts}: each part needs {_LEAST} at least."
-            )
+    for name, count, parts, least in (
+        ("rows", grid[0], split[0], LEAST_SIDE),
+        ("columns", grid[1], split[1], _LEAST_COLUMNS),
+    ):
+        needed = max(least, LEAST_SIDE * parts)
+        if count < needed:
+            cuts = f", {LEAST_SIDE} for each of {parts} blocks" if parts > 1 else ""
+            raise UsageError(f"the grid has too few {name}, {count}: give {needed} or more{cuts}.")
     down, across = divmod(rank, split[1])
     first_row, rows = share(grid[0], split[0], down)
     first_column, columns = share(grid[1], split[1], across)

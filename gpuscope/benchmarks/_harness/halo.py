@@ -5,7 +5,7 @@ The buffers are NumPy arrays, or arrays on the GPU where the MPI can send those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuscope.benchmarks._harness.decomposition import SIDES, Block, Side
@@ -13,6 +13,8 @@ from gpuscope.benchmarks._harness.gpu import pinned_array
 from gpuscope.benchmarks._harness.ranks import Ranks
 from gpuscope.benchmarks._harness.stencil import Tile
 
+Stages = Mapping[str, tuple[Any, Callable[[], None]]]
+"""By name a stream, and what issues one operation of a step to it."""
 STAGED, DEVICE = "staged", "device"
 """Paths: through host memory, or by MPI from one GPU's memory to the other's."""
 
@@ -97,6 +99,13 @@ class StagedHalo(Halo):
         row = array[side.receives.slices]
         copy_to_device(self._cp, self.incoming[side.name], row, stream)
 
+    def stages(self, side: Side, array: Any, stream: Any) -> Stages:
+        """Return the copies of one side, to time alone."""
+        return {
+            "d2h_ns": (stream, lambda: self.copy_out(side, array, stream)),
+            "h2d_ns": (stream, lambda: self.copy_in(side, array, stream)),
+        }
+
 
 class DeviceHalo:
     """The halo of a slab of rows, sent from the GPU's memory and received into it by MPI itself."""
@@ -124,6 +133,10 @@ class DeviceHalo:
 
     def copy_in(self, side: Side, array: Any, stream: Any) -> None:
         """Copy nothing: MPI has put the row where it belongs."""
+
+    def stages(self, side: Side, array: Any, stream: Any) -> Stages:
+        """Return nothing: there is no copy to time."""
+        return {}
 
 
 def slab_halo(ranks: Ranks, tile: Tile, path: str) -> StagedHalo | DeviceHalo:

@@ -19,9 +19,9 @@ from typing import Any
 
 from gpuscope.benchmarks._harness import device_mpi
 from gpuscope.benchmarks._harness.data import WRONG_DATA
-from gpuscope.benchmarks._harness.decomposition import Block, choose_split, cut
+from gpuscope.benchmarks._harness.decomposition import LEAST_SIDE, Block, choose_split, cut
 from gpuscope.benchmarks._harness.gpu import Pass, pinned_array, say
-from gpuscope.benchmarks._harness.halo import DEVICE, STAGED, NormSum, copy_to_host
+from gpuscope.benchmarks._harness.halo import DEVICE, STAGED, NormSum, Stages, copy_to_host
 from gpuscope.benchmarks._harness.memory import CACHE_FACTOR, copy_rate_bytes_per_s
 from gpuscope.benchmarks._harness.ranks import Ranks
 from gpuscope.benchmarks._harness.registry import CORRUPT
@@ -46,6 +46,7 @@ from gpuscope.benchmarks._harness.stencil import (
     PROOF_SIZE,
     PROOF_STEPS,
     Reference,
+    Skew,
     StencilKernels,
     Tile,
     check_tile,
@@ -56,7 +57,7 @@ from gpuscope.errors import ProgramError, UsageError
 from gpuscope.units import NS_PER_S, NS_PER_US, format_bytes, format_ns, format_ratio
 
 HIGH_PRIORITY = -5
-"""CUDA takes the highest there is where there is none so high."""
+"""The highest of a GPU's six; CUDA takes the highest there is where there is none so high."""
 COVER_FACTOR = 1.25
 """By default the interior lasts this many times what it is to hide."""
 LEAST_HIDDEN, MOST_HIDDEN = 0.8, 0.1
@@ -75,8 +76,11 @@ _PROBE_ROWS = 64
 _PROBE_SIDE = 2048
 _MAX_GROWTHS = 8
 _ROW_STEP = 8
-OPTIONS = "--rows N  --columns N  --weak  --steps N  --norm-every N  --ends ENDS  --tolerance T"
-MPI_OPTIONS = f"{OPTIONS}  --path PATH  --skew-us N"
+OPTIONS = (
+    "--rows N  --columns N  --weak  --steps N  --norm-every N  --ends ENDS  --tolerance T"
+    "  --skew-us N"
+)
+MPI_OPTIONS = f"{OPTIONS}  --path PATH"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _STEPS = 20
 _NORM_EVERY = 5
@@ -137,17 +141,26 @@ class Variant(ABC):
     """The host waits while steps are done: they cannot be issued ahead of a closed gate."""
     allocate: Callable[[tuple[int, int]], Any] | None = None
     """Makes an array of a shape for the block, where that is not CuPy's work."""
+    looking = True
+    """The host comes to know norms on the way. Behind a closed gate it cannot."""
     norm_lag = 2
     """A step's norm is known to all ranks so many steps later, if :meth:`sum_norm` sums it."""
 
     def __init__(
-        self, ranks: Ranks, kernels: StencilKernels, block: Block, norm_every: int
+        self,
+        ranks: Ranks,
+        kernels: StencilKernels,
+        block: Block,
+        norm_every: int,
+        *,
+        skew_us: int = 0,
     ) -> None:
         self.cp = ranks.session.cp
         self.ranks = ranks
         self.block = block
         self.tile = Tile(self.cp, kernels, block, self.allocate)
         self.norm_every = norm_every
+        self.skew = Skew(kernels, skew_us * NS_PER_US, ranks.rank)
         self.norm_sum = NormSum(ranks.comm)
         self.totals: dict[int, float] = {}
         """The norms of all ranks, by step, that the last run of steps came to know."""
@@ -169,7 +182,7 @@ class Variant(ABC):
         """Issue the copy of the last step's norm to the host."""
 
     @abstractmethod
-    def stages(self) -> Mapping[str, tuple[Any, Callable[[], None]]]:
+    def stages(self) -> Stages:
         """Return by name a stream, and what issues one operation of a step to it, to time alone.
 
         There is an ``inner_ns`` and an ``edge_ns``.
@@ -253,23 +266,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="first do steps until the norm of the change is T",
     )
+    parser.add_argument(
+        "--skew-us",
+        type=positive_int,
+        metavar="N",
+        help="hold streams back by up to N µs, on each rank differently: a stress test",
+    )
 
 
 def add_mpi_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add these, the path that messages of MPI take, and the option of a stress test."""
+    """Add these, and the path that messages of MPI take."""
     add_arguments(parser)
     parser.add_argument(
         "--path",
         choices=(STAGED, DEVICE),
         default=STAGED,
         help="through host memory (default), or by MPI from GPU to GPU",
-    )
-
-    parser.add_argument(
-        "--skew-us",
-        type=positive_int,
-        metavar="N",
-        help="hold streams back by up to N µs, on each rank differently: a stress test",
     )
 
 
@@ -513,7 +525,7 @@ def start_variant(make: _Make, block: Block, norm_every: int) -> Variant:
 
 
 def _prove(ranks: Ranks, make: _Make, cut_columns: bool) -> None:
-    """Compare the variant with NumPy on small grids, every row bit by bit, and the norm.
+    """Compare the variant with NumPy on small grids, every row bit by bit, and the norms.
 
     Raises
     ------
@@ -527,6 +539,7 @@ def _prove(ranks: Ranks, make: _Make, cut_columns: bool) -> None:
             if not block.sides:
                 continue  # one rank with open ends: nothing is exchanged, and nothing waited for
             variant = start_variant(make, block, _NORM_EVERY)
+            variant.looking = True  # no gate is closed here
             variant.run(PROOF_STEPS)
             norms = {**variant.totals, PROOF_STEPS - 1: variant.total_norm()}
             ranks.session.check(partial(prove_tile, variant.tile, norms))
@@ -572,8 +585,7 @@ def _choose_sizes(
     assert options.rows is not None
     assert options.columns is not None
     split = _split(ranks, (options.rows, options.columns), cut_columns)
-    if why := _too_large(ranks, options.grid(split)):
-        raise UsageError(why)
+    _refuse_too_large(ranks, options, split)
     return options, split
 
 
@@ -610,7 +622,7 @@ def _calibrate(
             if cut_columns
             else (math.ceil(wanted * rows / _ROW_STEP) * _ROW_STEP, columns)
         )
-        if _too_large(ranks, (larger[0] * split[0], larger[1] * split[1])):
+        if larger[0] * split[0] * larger[1] * split[1] > _most_points(ranks):
             notes.append("a grid whose interior hides the exchange does not fit the memory")
             break
         rows, columns = larger
@@ -667,15 +679,29 @@ def _stage_times(variant: Variant) -> dict[str, int]:
     return found
 
 
-def _too_large(ranks: Ranks, grid: tuple[int, int]) -> str | None:
-    """Say why the two arrays of a rank, and two whole grids to check them with, do not fit."""
-    points = grid[0] * grid[1]
-    needed_bytes = 4 * 2 * (points + points // ranks.size)
+def _point_bytes(ranks: Ranks) -> float:
+    """Return what a point takes: on a rank two arrays, and two whole grids to check them with."""
+    return 4 * 2 * (1 + 1 / ranks.size)
+
+
+def _most_points(ranks: Ranks) -> int:
+    """Return how many points a grid may have, on the GPU that has least memory free."""
     free_bytes = min(ranks.gather(int(ranks.session.cp.cuda.runtime.memGetInfo()[0])))
-    if needed_bytes <= DEVICE_MEMORY_RATIO * free_bytes:
-        return None
-    return (
-        f"a grid of {grid[0]} × {grid[1]} points does not fit: with the grid it is checked "
-        f"against, a rank needs {format_bytes(needed_bytes)}, and may take 25 % of "
-        f"{format_bytes(free_bytes)} free: use fewer --rows."
+    return int(DEVICE_MEMORY_RATIO * free_bytes / _point_bytes(ranks))
+
+
+def _refuse_too_large(ranks: Ranks, options: Options, split: tuple[int, int]) -> None:
+    """Raise UsageError for a grid that does not fit, with a size that does."""
+    rows, columns = options.grid(split)
+    most = _most_points(ranks)
+    if rows * columns <= most:
+        return
+    fitting = most // columns // (split[0] if options.weak else 1)
+    each = 1 if options.weak else split[0]
+    remedy = f"`--rows {fitting}`" if fitting >= LEAST_SIDE * each else "fewer --columns"
+    raise UsageError(
+        f"a grid of {rows} × {columns} points does not fit: with the grid that it is checked "
+        f"against, a rank needs {format_bytes(math.ceil(_point_bytes(ranks) * rows * columns))}, "
+        f"and may take 25 % of the free device memory, which is room for {most} points: "
+        f"use {remedy}."
     )

@@ -17,10 +17,10 @@ What carries rows to the neighbours works on a stream, as NCCL and NVSHMEM do. :
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuscope.benchmarks._harness.decomposition import Region
+from gpuscope.benchmarks._harness.halo import Stages
 from gpuscope.benchmarks._harness.jacobi_ranks import HIGH_PRIORITY, Variant
 from gpuscope.benchmarks._harness.stencil import Norm
 
@@ -43,8 +43,8 @@ class Queued(Variant):
 
     waits = False
 
-    def __init__(self, *arguments: Any, order: str) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, order: str, skew_us: int) -> None:
+        super().__init__(*arguments, skew_us=skew_us)
         stream, event = self.cp.cuda.Stream, self.cp.cuda.Event
         self.high = stream(non_blocking=True, priority=HIGH_PRIORITY)
         self.low = stream(non_blocking=True, priority=0)
@@ -58,7 +58,7 @@ class Queued(Variant):
         """Reset already; ``tile.norm`` has what the last step added up."""
         self.copied = self.tile.norm
         """Which of the two was copied out last."""
-        self.norm_lag = self.norm_every + 1
+        self.norm_lag = self.norm_every + 2
         self.looking = False
 
     @abstractmethod
@@ -88,6 +88,7 @@ class Queued(Variant):
 
     def step(self, index: int) -> None:
         if self.order == SERIALIZED:
+            self.skew.delay(self.high)
             self._norm(index)
             self.tile.step(self.block.written, self.high)
             self.carry(self.tile.other, self.high)
@@ -95,24 +96,32 @@ class Queued(Variant):
             low = self.high if self.order == SAME_STREAM else self.low
             low.wait_event(self.edges_done)  # of the step before
             self.high.wait_event(self.inner_done)
+            self.skew.delay(self.high)
             self._norm(index)
             self.boundary(self.high)
             self.after_exchange(self.high)
             if self.order == CHAINED:
                 self.exchanged.record(self.high)
                 low.wait_event(self.exchanged)
+            self.skew.delay(low)
             self.tile.step(self.block.inner, low)
             self.inner_done.record(low)
         self.tile.turn()
 
     def _norm(self, index: int) -> None:
-        """Issue the copy of the last step's norm, if it is looked at, and its reset."""
+        """Issue the copy of the last step's norm, if it is looked at, and its reset.
+
+        The host looks at a copy when the next is issued. Its sum over all ranks is on its way while
+        another step is issued.
+        """
+        total = self.norm_sum.finish()
+        if total is not None:
+            self.totals[index - self.norm_lag] = total
         norm = self.tile.norm
         if self.is_due(index - 1):
             if self.looking and index > self.norm_every:
                 self.looked_at.synchronize()
-                mine = float(self.copied.host[0])
-                self.totals[index - self.norm_lag] = sum(self.ranks.gather(mine))
+                self.norm_sum.start(float(self.copied.host[0]))
             norm.copy_out(self.high)
             self.copied = norm
             self.looked_at.record(self.high)
@@ -126,8 +135,8 @@ class Queued(Variant):
     def solve(self, tolerance: float) -> int:
         """Do steps until the norm is within the tolerance; return how many it took.
 
-        Only now the host looks at norms: at each when as many steps have been issued behind it as
-        lie between two looks, so that the GPU does not run dry.
+        The host looks at each norm when as many steps have been issued behind it as lie between two
+        looks, so that the GPU does not run dry.
         """
         self.looking = True
         try:
@@ -135,7 +144,7 @@ class Queued(Variant):
         finally:
             self.looking = False
 
-    def stages(self) -> Mapping[str, tuple[Any, Callable[[], None]]]:
+    def stages(self) -> Stages:
         stream = self.high
         return {
             "inner_ns": (stream, lambda: self.tile.step(self.block.inner, stream)),
@@ -146,8 +155,8 @@ class Queued(Variant):
 class NcclSteps(Queued):
     """The neighbours' rows come by NCCL: one group of sends and receives, which is one kernel."""
 
-    def __init__(self, *arguments: Any, order: str, communicator: Any) -> None:
-        super().__init__(*arguments, order=order)
+    def __init__(self, *arguments: Any, communicator: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         from cupy.cuda import nccl
 
         self.nccl, self.communicator = nccl, communicator

@@ -404,14 +404,14 @@ def prove_tile(tile: Tile, norms: Mapping[int, float]) -> None:
 
 
 def compare_rows(found: Any, expected: Any, steps: int) -> None:
-    """Compare points on the host with NumPy's, row by row.
+    """Compare points on the host with NumPy's, row by row, bit by bit: -0 is not 0 here.
 
     Raises
     ------
     ProgramError
         They differ; the message begins with ``wrong data``.
     """
-    wrong = int((found != expected).any(axis=1).sum())
+    wrong = int((found.view("u4") != expected.view("u4")).any(axis=1).sum())
     if wrong:
         raise ProgramError(
             f"{WRONG_DATA}: after {steps} steps {wrong} of {len(found)} rows differ from NumPy's. "

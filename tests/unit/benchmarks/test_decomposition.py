@@ -116,10 +116,19 @@ def test_every_point_is_written_once_and_every_halo_is_what_the_neighbour_sends(
 
 
 def test_a_grid_too_small_for_its_ranks_is_refused() -> None:
-    with pytest.raises(UsageError, match="5 rows cannot be cut into 3"):
+    rows = "too few rows, 5: give 6 or more, 2 for each of 3 blocks"
+    with pytest.raises(UsageError, match=rows):
         cut((5, 100), (3, 1), 0)
-    with pytest.raises(UsageError, match="3 columns cannot be cut into 2"):
+    cut((6, 100), (3, 1), 0)
+    with pytest.raises(UsageError, match="too few columns, 3: give 4 or more"):
         cut((100, 3), (1, 2), 0)
+
+
+def test_a_grid_has_a_column_that_is_not_fixed() -> None:
+    for columns in (1, 2):
+        with pytest.raises(UsageError, match=f"too few columns, {columns}: give 3 or more\\.$"):
+            cut((100, columns), (2, 1), 0)
+    assert cut((100, 3), (2, 1), 0).written.shape == (50, 1)
 
 
 def test_the_split_with_the_shortest_edges_is_chosen() -> None:

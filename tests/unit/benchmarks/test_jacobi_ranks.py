@@ -133,6 +133,14 @@ def do_steps(make: Make, seed: int, left_out: tuple[tuple[int, int], ...] = ()) 
     return variant
 
 
+@pytest.mark.parametrize("make", [serialized, overlapped, blocks, *ON_DEVICE])
+def test_only_copies_that_are_done_are_timed(make: Make) -> None:
+    found = start(make, 0).stages()
+    assert {"inner_ns", "edge_ns"} <= set(found)
+    assert ({"d2h_ns", "h2d_ns"} <= set(found)) is (make not in ON_DEVICE)
+    assert set(found).isdisjoint({"d2h_ns", "h2d_ns"}) is (make in ON_DEVICE)
+
+
 def is_right(make: Make, seed: int, left_out: tuple[tuple[int, int], ...] = ()) -> bool:
     try:
         do_steps(make, seed, left_out)
@@ -398,7 +406,10 @@ def test_a_changed_element_ends_the_measurement(monkeypatch: pytest.MonkeyPatch)
     [
         (("--rows", "30"), "both --rows and --columns"),
         (("--ends", "open"), "one rank with open ends exchanges nothing"),
-        (("--rows", "3000", "--columns", "3000"), "a grid of 3000 × 3000 points does not fit"),
+        # A quarter of 100 kB, 16 bytes a point: two arrays, and two to check them with.
+        (("--rows", "3000", "--columns", "30"), "a grid of 3000 × 30 points .* use `--rows 52`"),
+        (("--rows", "3000", "--columns", "3000"), "room for 1562 points: use fewer --columns"),
+        (("--rows", "30", "--columns", "2"), "too few columns, 2: give 3 or more"),
     ],
 )
 def test_sizes_that_do_not_do(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ import pytest
 
 from gpuscope import api, samples
 from gpuscope.benchmarks import jacobi_nccl_overlap, jacobi_nvshmem
-from gpuscope.benchmarks._harness import Expected, jacobi_ranks
+from gpuscope.benchmarks._harness import Expected, add_common_arguments, jacobi_ranks
 from gpuscope.benchmarks._harness.decomposition import cut
 from gpuscope.benchmarks._harness.queued import (
     CHAINED,
@@ -78,6 +79,14 @@ class Heap:
         """Nothing: the twin's order is what is looked at here."""
 
 
+class Alike:
+    """A communicator of ranks that all have the same sum, of which one is asked for the total."""
+
+    def Iallreduce(self, mine: Any, total: Any) -> Any:
+        value = mine.copy()
+        return SimpleNamespace(Wait=lambda: np.copyto(total, value))
+
+
 def make(
     size: int,
     order: str,
@@ -86,6 +95,7 @@ def make(
     *,
     periodic: bool = True,
     norm_every: int = 2,
+    skew_us: int = 0,
 ) -> list[_Puts]:
     """Return all ranks, on GPUs whose streams go on by one chance."""
     gpu = SimulatedGpu(seed, left_out)
@@ -97,15 +107,15 @@ def make(
     for rank, heap in enumerate(heaps):
         ranks: Any = SimpleNamespace(
             session=session(gpu),
-            comm=None,
+            comm=Alike(),
+            rank=rank,
             gather=lambda rows: heights,
             barrier=lambda: None,
         )
         kernels: Any = SimulatedKernels(gpu)
         fake: Any = heap
-        everyone.append(
-            _Puts(ranks, kernels, blocks[rank], norm_every, order=order, heap=fake, barrier=False)
-        )
+        options: Any = {"order": order, "heap": fake, "barrier": False, "skew_us": skew_us}
+        everyone.append(_Puts(ranks, kernels, blocks[rank], norm_every, **options))
     return everyone
 
 
@@ -130,7 +140,20 @@ def test_any_order_of_the_streams_gives_what_one_gpu_gives(
     order: str, size: int, periodic: bool
 ) -> None:
     for seed in SEEDS:
-        assert is_right(make(size, order, seed, periodic=periodic), periodic=periodic)
+        for skew_us in (0, 200):
+            everyone = make(size, order, seed, periodic=periodic, skew_us=skew_us)
+            assert is_right(everyone, periodic=periodic)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_skew_holds_the_streams_back_that_a_step_is_issued_to(order: str) -> None:
+    held: list[Any] = []
+    (alone,) = make(1, order, 0, skew_us=200)
+    kernels: Any = alone.tile.kernels
+    kernels.wait = lambda wait_ns, stream: held.append(stream)
+    alone.step(0)
+    expected = {SERIALIZED: [alone.high], SAME_STREAM: [alone.high] * 2}
+    assert held == expected.get(order, [alone.high, alone.low])
 
 
 def test_each_stream_waits_for_the_other_once_a_step_and_needs_to() -> None:
@@ -173,11 +196,11 @@ class Alone(Queued):
 
     def __init__(self, totals: list[float], norm_every: int) -> None:
         gpu = SimulatedGpu(0)
-        ranks: Any = SimpleNamespace(
-            session=session(gpu), comm=None, gather=lambda mine: [totals.pop(0)]
-        )
+        ranks: Any = SimpleNamespace(session=session(gpu), comm=self, rank=0)
         kernels: Any = SimulatedKernels(gpu)
-        super().__init__(ranks, kernels, cut(GRID, (1, 1), 0), norm_every, order=OVERLAPPED)
+        block = cut(GRID, (1, 1), 0)
+        super().__init__(ranks, kernels, block, norm_every, order=OVERLAPPED, skew_us=0)
+        self.found = totals
         self.log: list[str] = []
         self.looked_at = SimpleNamespace(
             record=lambda stream: self.log.append(f"copied behind step {self.tile.steps_done - 1}"),
@@ -187,22 +210,34 @@ class Alone(Queued):
     def carry(self, array: Any, stream: Any) -> None:
         pass
 
+    def Iallreduce(self, mine: Any, total: Any) -> Any:
+        value = self.found.pop(0)
+
+        def wait() -> None:
+            self.log.append(f"{self.tile.steps_done} steps issued: take up")
+            total[0] = value
+
+        return SimpleNamespace(Wait=wait)
+
 
 def test_the_host_looks_at_a_norm_when_more_steps_are_issued_behind_it() -> None:
     steps = Alone([9.0, 4.0, 1.0], 3)
-    assert steps.solve(1.5) == 11
+    assert steps.solve(1.5) == 12
     assert steps.log == [
         "copied behind step 0",
         "4 steps issued: look",
         "copied behind step 3",
+        "5 steps issued: take up",
         "7 steps issued: look",
         "copied behind step 6",
+        "8 steps issued: take up",
         "10 steps issued: look",
         "copied behind step 9",
+        "11 steps issued: take up",
     ]
     assert steps.totals == {0: 9, 3: 4, 6: 1}
     # That of step 6 was small enough.
-    assert 11 - 1 - steps.norm_lag == 6
+    assert 12 - 1 - steps.norm_lag == 6
     steps.log.clear()
     steps.run(8)
     assert not any("look" in line for line in steps.log)
@@ -211,8 +246,6 @@ def test_the_host_looks_at_a_norm_when_more_steps_are_issued_behind_it() -> None
 def norms_are_right(norm_every: int, seed: int, left_out: Any = ()) -> bool:
     """Solve on one rank, its own neighbour, and say whether the host saw the norms of NumPy."""
     (alone,) = make(1, OVERLAPPED, seed, left_out, norm_every=norm_every)
-    ranks: Any = alone.ranks
-    ranks.gather = lambda mine: [mine]
     alone.solve(0.6)
     alone.cp.cuda.runtime.deviceSynchronize()
     try:
@@ -229,6 +262,26 @@ def test_the_norms_that_the_host_sees_are_those_of_their_steps(norm_every: int) 
     (alone,) = make(1, OVERLAPPED, 0)
     host = [(HOST, alone.cp.events.index(alone.looked_at))]
     assert not all(norms_are_right(norm_every, seed, host) for seed in SEEDS)
+
+
+@pytest.mark.parametrize("wrong_by", [0, 1])
+def test_the_proof_compares_the_norms_that_the_host_comes_to_know(
+    wrong_by: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jacobi_ranks, "_PROOFS", (GRID,))
+    monkeypatch.setattr(jacobi_ranks, "PROOF_STEPS", 9)
+    (alone,) = make(1, OVERLAPPED, 0, norm_every=4)
+    ranks: Any = alone.ranks
+    ranks.size, ranks.gather = 1, lambda mine: [mine]
+    ranks.session.check = lambda check: check()
+    start = alone.norm_sum.start
+    monkeypatch.setattr(alone.norm_sum, "start", lambda mine: start(mine + wrong_by))
+    if wrong_by:
+        with pytest.raises(ProgramError, match="wrong data: the norm of a step"):
+            jacobi_ranks._prove(ranks, lambda *block: alone, cut_columns=False)
+    else:
+        jacobi_ranks._prove(ranks, lambda *block: alone, cut_columns=False)
+        assert list(alone.totals) == [0]
 
 
 # NCCL.
@@ -252,7 +305,7 @@ def nccl(monkeypatch: pytest.MonkeyPatch) -> Any:
 def nccl_steps(make: Callable[..., NcclSteps], log: Any, size: int, rank: int) -> NcclSteps:
     """Return a rank whose sends and receives are written down, with address and peer."""
     gpu = SimulatedGpu(0)
-    ranks: Any = SimpleNamespace(session=session(gpu), comm=None)
+    ranks: Any = SimpleNamespace(session=session(gpu), comm=None, rank=rank)
     kernels: Any = SimulatedKernels(gpu)
 
     def note(word: str, at: int, count: int, peer: int) -> None:
@@ -264,7 +317,8 @@ def nccl_steps(make: Callable[..., NcclSteps], log: Any, size: int, rank: int) -
         recv=lambda at, count, kind, peer, stream: note("recv", at, count, peer),
     )
     block = cut(GRID, (size, 1), rank)
-    return make(ranks, kernels, block, 1, order=OVERLAPPED, communicator=communicator)
+    options = {"order": OVERLAPPED, "communicator": communicator, "skew_us": 0}
+    return make(ranks, kernels, block, 1, **options)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +342,7 @@ def test_nccl_receives_in_the_order_in_which_neighbours_send(
     ] == expected
 
 
-def test_a_graph_is_two_steps_and_is_launched_half_as_often(
+def test_a_graph_of_two_steps_is_launched_half_as_often(
     nccl: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log: list[str] = []
@@ -332,15 +386,93 @@ def test_a_graph_is_two_steps_and_is_launched_half_as_often(
     assert log == ["destroy ready 8"]
 
 
+class Graphs:
+    """Graphs of a simulated GPU, on which one rank exchanges with itself by NCCL.
+
+    A launch does again what was issued while the graph was captured, in that order.
+    """
+
+    def __init__(self, gpu: SimulatedGpu, nccl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.works: list[Callable[[], object]] = []
+        self.launches = 0
+        self._rows: list[tuple[int, int, Stream]] = []
+        runtime, issue = gpu.cuda.runtime, Stream.issue
+        runtime.graphUpload = runtime.graphExecDestroy = runtime.graphDestroy = lambda *_: None
+        runtime.streamEndCapture = lambda stream: monkeypatch.setattr(Stream, "issue", issue)
+        runtime.streamBeginCapture = lambda stream: monkeypatch.setattr(
+            Stream, "issue", lambda stream, work, ready=None: self.works.append(work)
+        )
+        runtime.graphLaunch = lambda graph, stream: self._launch(stream)
+        monkeypatch.setattr(jacobi_nccl_overlap, "keep_priorities", lambda graph: 8)
+        nccl.groupEnd = self._exchange
+
+    def send(self, row: int, points: int, kind: int, peer: int, stream: Stream) -> None:
+        self._rows.append((row, 4 * points, stream))
+
+    recv = send
+
+    def _exchange(self) -> None:
+        """Issue the copies: what is sent first is received first."""
+        half = len(self._rows) // 2
+        for (source, size_bytes, stream), (target, _, _) in zip(
+            self._rows[:half], self._rows[half:], strict=True
+        ):
+            stream.issue(partial(ctypes.memmove, target, source, size_bytes))
+        self._rows.clear()
+
+    def _launch(self, stream: Stream) -> None:
+        self.launches += 1
+        for work in self.works:
+            stream.issue(work)
+
+
 @pytest.mark.parametrize(
-    ("steps", "tolerance", "says"), [(7, None, "even number"), (None, 1e-3, "no norm on its way")]
+    ("norm_every", "launches", "known"),
+    [(1, 15, range(0, 30, 2)), (2, 15, range(0, 30, 2)), (5, 3, (5, 15, 25)), (15, 1, (15,))],
 )
-def test_what_a_graph_of_two_steps_cannot_do_is_refused(
-    steps: int | None, tolerance: float | None, says: str
+def test_a_graph_comes_to_the_grid_and_the_norms_of_one_gpu(
+    norm_every: int, launches: int, known: Any, nccl: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jacobi_nccl_overlap.refuse_what_no_graph_does(8, None)
+    gpu = SimulatedGpu(0)
+    graphs = Graphs(gpu, nccl, monkeypatch)
+    ranks: Any = SimpleNamespace(
+        session=session(gpu), comm=None, rank=0, gather=lambda mine: [mine]
+    )
+    kernels: Any = SimulatedKernels(gpu)
+    options: Any = {"order": OVERLAPPED, "communicator": graphs, "skew_us": 0}
+    steps = jacobi_nccl_overlap._Graphed(
+        ranks, kernels, cut(GRID, (1, 1), 0), norm_every, **options, graphs=ExitStack()
+    )
+    steps.looking = True
+    steps.run(30)
+    assert graphs.launches == launches
+    assert list(steps.totals) == list(known)
+    prove_tile(steps.tile, {**steps.totals, 29: steps.total_norm()})
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--steps", "7"), "launches 10 steps at once: give a multiple of 10 as --steps"),
+        (("--norm-every", "3"), "--norm-every 3 launches 6 steps at once: give a multiple of 6"),
+        (("--tolerance", "1e-3"), "no norm on its way"),
+    ],
+)
+def test_what_a_graph_of_some_steps_cannot_do_is_refused(words: tuple[str, ...], says: str) -> None:
+    benchmark = jacobi_nccl_overlap.BENCHMARK
+    for right in ((), ("--steps", "10"), ("--norm-every", "9", "--steps", "18")):
+        jacobi_nccl_overlap.refuse_what_no_graph_does(
+            jacobi_ranks.choose_options(parsed(*right), benchmark.name)
+        )
     with pytest.raises(UsageError, match=says):
-        jacobi_nccl_overlap.refuse_what_no_graph_does(steps, tolerance)
+        jacobi_nccl_overlap._run(parsed("--graph", *words))
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    jacobi_nccl_overlap._add_arguments(parser)
+    add_common_arguments(parser, jacobi_nccl_overlap.BENCHMARK)
+    return parser.parse_args(words)
 
 
 # NVSHMEM from a kernel.
@@ -397,6 +529,15 @@ __device__ void nvshmemx_float_put_nbi_block(float*, const float*, size_t, int);
 __device__ void nvshmem_quiet();
 __device__ void nvshmemx_signal_op(uint64_t*, uint64_t, int, int);
 """
+
+
+def test_a_block_counts_and_signals_behind_a_fence() -> None:
+    before, _, after = jacobi_nvshmem._DEVICE_CODE.partition("atomicAdd(done, 1u)")
+    for code in (
+        before.rpartition("__syncthreads();")[2],
+        after.partition("nvshmemx_signal_op")[0],
+    ):
+        assert "__threadfence_system();" in code
 
 
 def test_the_kernels_that_put_compile_against_the_functions_they_call() -> None:

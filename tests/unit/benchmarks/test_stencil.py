@@ -39,6 +39,8 @@ def test_a_wrong_point_and_a_wrong_norm_are_seen() -> None:
     compare_rows(grid, grid.copy(), 7)
     with pytest.raises(ProgramError, match=r"^wrong data: after 7 steps 1 of 4 rows differ"):
         compare_rows(wrong, grid, 7)
+    with pytest.raises(ProgramError, match="after 7 steps 4 of 4 rows"):
+        compare_rows(-grid, grid, 7)
     check_norm(1.0, 1.0 + 1e-12)
     with pytest.raises(ProgramError, match=r"^wrong data: the norm .* is 1.0, and must be 1.001"):
         check_norm(1.0, 1.001)
