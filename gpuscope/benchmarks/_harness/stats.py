@@ -86,8 +86,15 @@ def is_warm(times_ns: Sequence[int], elapsed_ns: int) -> bool:
 
 
 def is_steady(times: Statistics) -> bool:
-    """Say whether the times of a pass lie so close together that no clock can have changed them."""
-    return times.mad_ns <= WARM_AGREEMENT * times.median_ns
+    """Say whether the times of a pass lie so close together that no clock can have changed them.
+
+    Those of its first and of its last half must be alike as well: a clock that moves steadily
+    leaves most times close to the median. Of three times or fewer that cannot be told.
+    """
+    half = max(_WINDOW, (times.n + 1) // 2)
+    halves = [statistics.median(part) for part in (times.times_ns[:half], times.times_ns[-half:])]
+    close = times.mad_ns <= WARM_AGREEMENT * times.median_ns
+    return close and relative_spread(halves) <= WARM_AGREEMENT
 
 
 def contended_median_ns(own: Sequence[Interval], other: Sequence[Interval]) -> int | None:

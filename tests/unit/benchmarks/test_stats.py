@@ -4,6 +4,7 @@ from gpuscope.benchmarks._harness.stats import (
     Statistics,
     contended_median_ns,
     fit_messages,
+    is_steady,
     is_warm,
     quantile,
     relative_spread,
@@ -96,3 +97,14 @@ def test_time_that_does_not_grow_has_no_rate() -> None:
     assert fit.beta_bytes_per_s is None
     assert fit.half_bytes is None
     assert fit_messages({8: 2000.0, 64: 2100.0}) is None
+
+
+def test_times_that_move_steadily_are_not_steady() -> None:
+    assert is_steady(Statistics.of([1000, 1010, 990, 1005, 995]))
+    assert is_steady(Statistics.of([1400, 1000, 1001, 1002, 1000]))  # one was held up
+    falling = Statistics.of([13_785, 12_888, 12_647, 12_532, 12_551])
+    assert falling.mad_ns < 0.02 * falling.median_ns
+    assert not is_steady(falling)
+    assert not is_steady(Statistics.of([1000, 1000, 1200, 1200]))
+    assert is_steady(Statistics.of([1400, 1000, 1001]))
+    assert is_steady(Statistics.of([1000]))
