@@ -81,8 +81,15 @@ def test_one_changed_element_is_caught(run_benchmark: Run, words: tuple[str, ...
     assert done.stdout == ""
 
 
-def test_fresh_processes_agree_on_a_hop(tmp_path: Path) -> None:
-    words = ("p2p-latency", "--size", "64", "--reps", "50", "--repeat", "3")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("p2p-latency", "--size", "64", "--reps", "50", "--repeat", "3"),
+        ("p2p-bandwidth", "--size", "64M", "--reps", "5", "--repeat", "5"),
+    ],
+    ids=" ".join,
+)
+def test_fresh_processes_agree(words: tuple[str, ...], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gpuscope", "run", "--out", str(tmp_path / "run"), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -94,6 +101,10 @@ def test_fresh_processes_agree_on_a_hop(tmp_path: Path) -> None:
     [
         ("p2p-latency",),
         ("p2p-latency", "--twin", "unchained"),
+        ("p2p-latency", "--push"),
+        ("p2p-latency", "--same-device"),
+        ("p2p-latency", "--two-contexts"),
+        ("p2p-latency", "--path", "driver"),
         ("p2p-latency", "--path", "driver", "--twin", "unchained"),
         ("p2p-latency", "--path", "staged"),
         ("p2p-latency", "--path", "sm"),
