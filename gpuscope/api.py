@@ -508,12 +508,14 @@ def _run_perturbed(path: Path) -> Mapping[str, float]:
         return {}
 
 
-def judge(result: Mapping[str, Any], analyses: Analyses) -> Judgement:
+def judge(result: Mapping[str, Any], analyses: Analyses, ranks: int | None = None) -> Judgement:
     """Hold what a benchmark must show (``expected`` in its result) against what the trace shows.
 
     A row whose range, pair or class is absent, or whose verdict is inconclusive without being
     expected, cannot be judged; one that the benchmark declares not judged is met by anything, and
     one not observable by a range that lacks the pair. With several devices the worst one counts.
+    Nothing can be judged where fewer than `ranks` recorded GPU work, by default as many as there
+    are analyses: what the others did is not known.
     """
     judges: dict[str, Callable[..., JudgedPair | JudgedPeak | JudgedPingPong | JudgedHidden]] = {
         "pair": _judge_pair,
@@ -524,7 +526,14 @@ def judge(result: Mapping[str, Any], analyses: Analyses) -> Judgement:
         "hidden": _judge_hidden,
     }
     rows = result.get("expected", ())
-    return Judgement(tuple(judges[row.get("kind", "pair")](row, analyses) for row in rows))
+    judged = tuple(judges[row.get("kind", "pair")](row, analyses) for row in rows)
+    if ranks is None:
+        ranks = len(analyses.traces)
+    silent = ranks - sum(each.trace.operations > 0 for each in analyses.traces)
+    if ranks > 1 and silent > 0:
+        reason = f"{silent} of {ranks} ranks recorded no GPU work"
+        judged = tuple(dataclasses.replace(row, reason=reason, met=None) for row in judged)
+    return Judgement(judged)
 
 
 def _judge_pair(row: Mapping[str, Any], analyses: Analyses) -> JudgedPair:

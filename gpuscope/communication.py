@@ -164,9 +164,9 @@ def _same_time(traces: Sequence[Trace]) -> bool:
     if len(traces) == 1:
         return True
     spans = [
-        (trace.start_utc_ns + trace.origin_ns, trace.start_utc_ns + trace.origin_ns + length)
+        (trace.start_utc_ns + span[0], trace.start_utc_ns + span[1])
         for trace in traces
-        if trace.start_utc_ns is not None and (length := trace.duration_ns)
+        if trace.start_utc_ns is not None and (span := trace.span_ns) is not None
     ]
     if len(spans) < len(traces):
         return False

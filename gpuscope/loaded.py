@@ -506,7 +506,7 @@ class Ranks(Sequence[Trace]):
         """Return the verdict of every pair of classes on each rank, and the joint one.
 
         Rows are (range, a, b), of all ranges or those of a name or glob. Jointly a pair is what it
-        is on the worst rank that has it.
+        is on the worst rank that has it; one without any GPU work is inconclusive.
 
         Raises
         ------

@@ -223,11 +223,25 @@ def _jointly(
                     worst[pair.a, pair.b] = order, number, entry
                     where = f"{session.timeline.names[number]}: {pair.reason}"
                     figures[kind][pair.a, pair.b] = dataclasses.replace(pair, reason=where)
+    unknown = _without_work(session)
+    for known_pairs in figures.values() if unknown else ():
+        for key, pair in known_pairs.items():
+            if WORST_FIRST.index(pair.verdict) > WORST_FIRST.index("inconclusive"):
+                reason = f"{unknown}; {pair.reason}"
+                known_pairs[key] = dataclasses.replace(pair, verdict="inconclusive", reason=reason)
     carded = [each for pair, each in worst.items() if "mpi" not in pair]
     _, number, entry = min(carded, key=lambda each: each[0], default=(None, *entries[0]))
     scope = dataclasses.replace(entry.scope, pairs=tuple(figures["pairs"].values()))
     links = tuple(figures["links"].values())
     return number, dataclasses.replace(entry, scope=scope, link_pairs=links)
+
+
+def _without_work(session: Session) -> str:
+    """Say which ranks recorded no GPU work, and so leave open what was hidden; nothing if none."""
+    names = zip(session.timeline.names, session.analyses, strict=True)
+    return ", ".join(
+        f"{name} recorded no GPU work" for name, each in names if not each.trace.operations
+    )
 
 
 def _joint_card(session: Session, entries: Sequence[tuple[int, RangeResult]]) -> Any:
@@ -243,6 +257,8 @@ def _joint_card(session: Session, entries: Sequence[tuple[int, RangeResult]]) ->
     verdicts |= {pair.verdict for pair in worst.link_pairs}
     if verdicts - {"immaterial"}:
         where += f" · worst: {session.timeline.names[number]}"
+    if unknown := _without_work(session):
+        where += f" · {unknown}"
     scopes = [worst.scope, *(entry.scope for _, entry in entries)]
     return _card_of(session, number, worst, where, scopes)
 

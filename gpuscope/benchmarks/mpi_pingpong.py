@@ -610,4 +610,5 @@ BENCHMARK = Benchmark(
     add_arguments=_add_arguments,
     run=_run,
     ranks=True,
+    of_two=True,
 )

@@ -61,6 +61,8 @@ class Job:
     launcher_args: tuple[str, ...]
     must_catch: bool
     """The benchmark must end by catching wrong data."""
+    of_two: bool = False
+    """Two ranks of the benchmark do the work, and the others look on."""
 
 
 def prepare_series(args: argparse.Namespace, benchmark: Benchmark) -> None:
@@ -376,7 +378,16 @@ class _Session:
 
         if analyses is None or self.traced is None:
             return None
-        return api.judge(self.traced, analyses)
+        return api.judge(self.traced, analyses, 2 if self.job.of_two else self.size)
+
+    def _silent(self, analyses: Analyses | None) -> list[str]:
+        """Return the numbers of the ranks that recorded no GPU work."""
+        worked = {
+            Path(each.trace.path).parent
+            for each in (analyses.traces if analyses else ())
+            if each.trace.operations
+        }
+        return [str(rank) for rank, own in enumerate(self._folders()) if own.path not in worked]
 
     def _failure(
         self, words: Sequence[Word], analyses: Analyses | None, judgement: Judgement | None
@@ -385,11 +396,18 @@ class _Session:
             _raise_failure(self.job, self.timeout_s, words)
         except GpuscopeError as error:
             return error
+        silent = self._silent(analyses)
+        if judgement is not None and judgement.cannot_judge and silent and not self.job.of_two:
+            msg = (
+                f"rank {', '.join(silent)} of {self.job.name} recorded no GPU work, so that what "
+                "must show on every rank cannot be judged: see its output above."
+            )
+            return CannotJudgeError(msg)
         if judgement is not None and judgement.cannot_judge:
             return CannotJudgeError("the traces do not show what the benchmark must show.")
         if judgement is not None and not judgement.met:
             return GateError(f"{self.job.name} did not show what it must on every rank.")
-        if analyses is None or not any(each.trace.operations for each in analyses.traces):
+        if len(silent) == self.size:
             return CannotJudgeError(
                 f"no rank did anything on a GPU, or nsys could not see it: the traces in "
                 f"{self.folder.path} have no kernel and no copy."
@@ -425,7 +443,8 @@ class _Session:
             for analysis in others:
                 render_run(None, analysis, None, console)
             phases.render(analyses.traces, told, console)
-            joint.render(analyses.traces, judgement, console)
+            if len(analyses.traces) == self.size:  # else what the ranks did together is not known
+                joint.render(analyses.traces, judgement, console)
         elif caught:
             print(f"{self.args.twin}: caught, as it must be ({caught})")
         else:

@@ -259,6 +259,7 @@ def _job(request: _Request) -> Job:
         capture=request.capture.text if request.capture else None,
         launcher_args=_split("launcher_args", request.args.launcher_args),
         must_catch=request.must_catch,
+        of_two=request.benchmark is not None and request.benchmark.of_two,
     )
 
 

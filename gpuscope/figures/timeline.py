@@ -188,15 +188,19 @@ def one_clock(traces: Sequence[Trace]) -> Alignment:
             f"MPI calls that end together ({clocks[0].matched:,}, to within "
             f"{format_ns(max(clock.residual_ns for clock in clocks))})."
         )
-    begins = [time + trace.origin_ns for time, trace in zip(known, traces, strict=True)]
-    ends = [begin + trace.duration_ns for begin, trace in zip(begins, traces, strict=True)]
-    if max(begins) - min(ends) > sum(trace.duration_ns for trace in traces):
+    placed = list(zip(known, traces, strict=True))
+    spans = [(time + span[0], time + span[1]) for time, trace in placed if (span := trace.span_ns)]
+    apart = max((begin for begin, _ in spans), default=0) - min(
+        (end for _, end in spans), default=0
+    )
+    if apart > sum(end - begin for begin, end in spans):
         note = (
             "The traces were recorded far apart, so that all are shown from their first "
             "operation: are they of one run?"
         )
         return Alignment(tuple(-trace.origin_ns for trace in traces), note, common=False)
-    zero = min(begins)
+    begins = [time + trace.origin_ns for time, trace in placed if trace.duration_ns]
+    zero = min(begins, default=min(known))
     return Alignment(tuple(time - zero for time in known), note)
 
 

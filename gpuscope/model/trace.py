@@ -198,6 +198,17 @@ class Trace:
             return 0
         return int(self.operations.start_ns[0])
 
+    @property
+    def span_ns(self) -> tuple[int, int] | None:
+        """From when to when the GPU worked or the host was in MPI; None where neither is known."""
+        found = [table for table in (self.operations, self.mpi) if table is not None and len(table)]
+        if not found:
+            return None
+        return (
+            min(int(table.start_ns.min()) for table in found),
+            max(int(table.end_ns.max()) for table in found),
+        )
+
 
 def shown_name(path: Path) -> str:
     """Return what people call a trace: the run folder that it lies in, else its file's name."""

@@ -32,7 +32,10 @@ class JointRow:
     a: str
     b: str
     verdicts: tuple[str | None, ...]
-    """A rank's (its worst device's); None where it has no such pair."""
+    """A rank's (its worst device's); None where it has no such pair.
+
+    A rank without any GPU work was perhaps not looked at: it is inconclusive.
+    """
     overlap_ratios: tuple[float | None, ...]
 
     @property
@@ -44,11 +47,14 @@ class JointRow:
 def joint_rows(analyses: Sequence[Analysis]) -> tuple[JointRow, ...]:
     """Return the pairs that any rank has, in the order of the first rank that has them."""
     found: dict[tuple[str, str, str], list[tuple[str, float | None] | None]] = {}
+    unknown = [
+        None if analysis.trace.operations else ("inconclusive", None) for analysis in analyses
+    ]
     for rank, analysis in enumerate(analyses):
         for row in scope_rows(analysis):
             for pair in row.scope.pairs:
                 key = (row.name, pair.a, pair.b)
-                ranks = found.setdefault(key, [None] * len(analyses))
+                ranks = found.setdefault(key, list(unknown))
                 known = ranks[rank]
                 if known is None or _order(pair.verdict) < _order(known[0]):
                     ranks[rank] = (pair.verdict, pair.overlap_ratio)

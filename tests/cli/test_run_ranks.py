@@ -25,6 +25,7 @@ from gpuscope.errors import ProgramError
 from gpuscope.recording import launch, machine, nsys
 from gpuscope.recording.ranks import Word
 from tests.cli.test_run import BENCHMARK, result
+from tests.make_export import Export
 from tests.unit.recording import fake_nsys
 
 SRUN = """\
@@ -227,6 +228,38 @@ def test_a_benchmark_on_every_rank(
         assert {pair["ratio_limit"] for pair in scope["pairs"]} == {0.75}
     # Ranks of a benchmark that hang are ended even if nobody said when.
     assert json.loads((in_folder / "r" / "ranks.json").read_text())["timeout_s"] == 600
+
+
+@pytest.mark.parametrize(("of_two", "ranks"), [(False, 2), (True, 2), (True, 3)])
+def test_a_rank_that_recorded_no_gpu_work_is_not_taken_for_one_that_hid_it(
+    of_two: bool,
+    ranks: int,
+    in_folder: Path,
+    benchmark: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    fake_nsys.make(in_folder / "bin", fault="idle-rank")
+    with Export(in_folder / "bin" / "idle.sqlite") as export:
+        export.range("streamed", 0, 10)
+    known = replace(benchmarks.find_benchmark("streams"), of_two=of_two)
+    monkeypatch.setattr(benchmarks, "find_benchmark", lambda name: known)
+    # One of three ranks of a benchmark of two only looks on.
+    looks_on = of_two and ranks == 3
+    assert benchmark("--nsys", f"--ranks={ranks}") == (0 if looks_on else 5)
+
+    out, err = capfd.readouterr()
+    record = json.loads((in_folder / "r" / "run.json").read_text())
+    assert {row["met"] for row in record["expected"]} == {True if looks_on else None}
+    joint = [line for line in out.splitlines() if "∩" in line and "inconclusive" in line]
+    assert joint  # what rank 1 did is not known
+    if not looks_on:
+        assert "cannot judge" in out
+        assert {row["reason"] for row in record["expected"]} == {
+            "1 of 2 ranks recorded no GPU work"
+        }
+    if not of_two:
+        assert "rank 1 of streams recorded no GPU work" in err
 
 
 def test_a_benchmark_that_the_profiler_slows_on_its_ranks(

@@ -40,7 +40,8 @@ class Benchmark:
 
     ``add_arguments`` adds the benchmark's own options to a parser; ``run`` takes the parsed
     options, :func:`add_common_arguments` included, and returns what it measured. ``ranks`` says
-    that it is an MPI program, with a GPU to each rank.
+    that it is an MPI program, with a GPU to each rank, and ``of_two`` that two of them do the work
+    and the others look on.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Benchmark:
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], Result]
     ranks: bool = False
+    of_two: bool = False
     default_reps: int = 20
 
     def twin(self, name: str) -> Twin:

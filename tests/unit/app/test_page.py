@@ -511,6 +511,29 @@ def test_the_ranks_of_a_run_have_one_card_a_range_with_the_worst_of_each_pair() 
     assert "2 of 3 ranks jointly · worst: rank 1" in str(card)
 
 
+def test_a_rank_without_gpu_work_leaves_open_what_the_ranks_hid() -> None:
+    hidden = make_trace(
+        kernels=[(0, 10 * MS + 1, "s7")],
+        h2d=[(3, 10 * MS + 8, "s8", {"bytes": 1_000_000})],
+        ranges=[("step", 0, 30 * MS)],
+    )
+    idle = make_trace(ranges=[("step", 0, 30 * MS)])
+    (card,) = layout.cards(Session([of_rank(hidden, 0), of_rank(hidden, 1)]))
+    assert "✓ overlapped" in str(card)
+    (card,) = layout.cards(Session([of_rank(hidden, 0), of_rank(idle, 1)]))
+    assert "1 of 2 ranks jointly · worst: rank 0 · rank 1 recorded no GPU work" in str(card)
+    assert "? inconclusive" in str(card)
+    assert "✓ overlapped" not in str(card)
+    # What was seen to be serialized stays so.
+    bare = make_trace(
+        kernels=[(0, 10 * MS + 1, "s7")],
+        h2d=[(10 * MS + 3, 20 * MS + 8, "s8", {"bytes": 1_000_000})],
+        ranges=[("step", 0, 30 * MS)],
+    )
+    (card,) = layout.cards(Session([of_rank(bare, 0), of_rank(idle, 1)]))
+    assert "✕ serialized" in str(card)
+
+
 def test_a_card_of_ranks_on_which_nothing_matters_names_no_worst() -> None:
     trace = make_trace(
         kernels=[(0, 100 * MS, "s7")],

@@ -168,6 +168,17 @@ def test_several_traces_share_one_clock() -> None:
     assert {start for start, *_ in marks(unknown, "stream", 0, 400)} == {0}
 
 
+def test_a_trace_without_gpu_work_moves_no_other() -> None:
+    worked = dataclasses.replace(make_trace(kernels=[(700, 800, "s7")]), start_utc_ns=5_000)
+    idle = dataclasses.replace(make_trace(mpi=[("MPI_Barrier", 100, 900)]), start_utc_ns=5_000)
+    for other in (idle, dataclasses.replace(idle, mpi=None)):
+        timeline = Timeline([worked, other])
+        assert timeline.alignment.common
+        found = [(start, length) for start, length, *_ in marks(timeline, "stream", 0, 400)]
+        assert found == [(0, 100)]
+    assert Timeline([idle, idle]).alignment.common
+
+
 def test_communication_kernels_that_end_together_set_the_clocks() -> None:
     """The second clock is 40 ns ahead: what ends at 100 on the first ends at 140 on it."""
     one = dataclasses.replace(make_trace(comm=[(50, 100, "s7")]), start_utc_ns=5_000)

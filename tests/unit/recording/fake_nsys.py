@@ -58,7 +58,8 @@ if args[0] == "export":
         print("Failed to close database connection")
         print("[QuadDCommon::tag_message*] = database or disk is full")
         sys.exit(0)
-    shutil.copyfile(TRACE, out)
+    idle = FAULT == "idle-rank" and "/rank1/" in report
+    shutil.copyfile(pathlib.Path(__file__).with_name("idle.sqlite") if idle else TRACE, out)
     sys.exit(0)
 
 assert args[0] == "profile"
@@ -134,7 +135,10 @@ def make(
     trace: str = "streams",
     options: str = NEW_OPTIONS,
 ) -> Path:
-    """Write an nsys into `folder` and return its path; exports yield the shipped `trace`."""
+    """Write an nsys into `folder` and return its path; exports yield the shipped `trace`.
+
+    With the fault ``idle-rank`` that of rank 1 yields ``idle.sqlite`` of the folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "nsys"
     script = _SCRIPT.format(

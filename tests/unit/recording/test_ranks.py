@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from gpuscope import api, samples
+from gpuscope.analysis import Options
 from gpuscope.errors import MissingError, ProgramError, UsageError
 from gpuscope.recording import ranks
 from gpuscope.report.ranks import JointRow, joint_rows, render
+from tests.make_trace import make_trace
 
 
 def test_command_lines_of_the_launchers() -> None:
@@ -129,6 +131,25 @@ def test_a_pair_is_hidden_only_where_it_was_hidden_on_every_rank() -> None:
 )
 def test_joint_verdicts(verdicts: tuple[str | None, ...], joint: str) -> None:
     assert JointRow("r", "a", "b", verdicts, tuple(None for _ in verdicts)).joint == joint
+
+
+def test_a_rank_without_gpu_work_leaves_open_what_was_hidden() -> None:
+    hidden = make_trace(
+        kernels=[(0, 10_000_001, "s7")],
+        h2d=[(3, 10_000_008, "s8", {"bytes": 1_000_000})],
+        ranges=[("step", 0, 30_000_000)],
+    )
+    analyses = api.analyze_together([hidden, make_trace()], [Options()] * 2)
+    for row in joint_rows(analyses.traces):
+        assert row.verdicts == ("overlapped", "inconclusive")
+        assert row.joint == "inconclusive"
+    wanted = {"range": "step", "a": "h2d", "b": "kernel", "verdict": "overlapped"}
+    result = {"expected": [{**wanted, "ratio_limit": 1.0}]}
+    (judged,) = api.judge(result, analyses).rows
+    assert (judged.met, judged.reason) == (None, "1 of 2 ranks recorded no GPU work")
+    # A rank may have nothing to do, where the benchmark says so.
+    (judged,) = api.judge(result, analyses, 1).rows
+    assert judged.met
 
 
 def test_a_run_folder_of_ranks_stands_for_their_folders(tmp_path: Path) -> None:
