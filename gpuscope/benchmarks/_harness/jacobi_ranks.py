@@ -153,7 +153,7 @@ class Variant(ABC):
         block: Block,
         norm_every: int,
         *,
-        skew_us: int = 0,
+        skew_us: int,
     ) -> None:
         self.cp = ranks.session.cp
         self.ranks = ranks
