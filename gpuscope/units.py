@@ -24,6 +24,16 @@ def printable(text: str, length: int | None = 500) -> str:
     return clean if length is None or len(text) <= length else f"{clean[: length - 1]}…"
 
 
+def visible(name: str) -> str:
+    """Return the name of a range as people see it: ``(no name)`` for none, blanks in quotes.
+
+    NVTX takes any text for a name. Where names are compared they stay as they are.
+    """
+    if name.strip():
+        return name
+    return repr(name) if name else "(no name)"
+
+
 def counted(count: int, thing: str, things: str | None = None) -> str:
     """Say how many: ``counted(1, "rank") == "1 rank"``, ``counted(2000, "rank") == "2,000 ranks"``.
 

@@ -14,7 +14,7 @@ from gpuscope.figures.names import PatternError, check
 from gpuscope.figures.palette import style_sheet
 from gpuscope.figures.timeline import ASSETS, plain
 from gpuscope.report.table import csv_text
-from gpuscope.units import format_ns, format_ratio
+from gpuscope.units import format_ns, format_ratio, visible
 
 MAX_ROWS = 200
 """Rows of a table that are sent at once."""
@@ -33,8 +33,8 @@ def describe(session: Session) -> dict[str, Any]:
         **session.timeline.describe(),
         "ranges": [
             {
-                "name": plain(each.name, 200),
-                "label": f"{plain(each.name, 80)}{traces[each.trace]}",
+                "name": plain(visible(each.name), 200),
+                "label": f"{plain(visible(each.name), 80)}{traces[each.trace]}",
                 "low": each.low_ns,
                 "high": each.high_ns,
             }
@@ -82,7 +82,7 @@ def _ranges(session: Session) -> dict[str, Any]:
             scope, (at, shown) = entry.scope, known.get(entry.name, (None, None))
             best = max((pair.overlap_ratio or 0.0 for pair in scope.pairs), default=None)
             keys: list[Any] = [
-                plain(entry.name),
+                plain(visible(entry.name)),
                 session.timeline.device_label(number, session.device_of(number, entry)),
                 entry.instances,
                 scope.span_ns,

@@ -22,7 +22,7 @@ from gpuscope.report.rows import (
     saving_parts,
     saving_text,
 )
-from gpuscope.units import NS_PER_MS, NS_PER_US, counted, format_ns, format_ratio
+from gpuscope.units import NS_PER_MS, NS_PER_US, counted, format_ns, format_ratio, visible
 
 VERDICT_MARKS = {
     "overlapped": "✓",
@@ -278,7 +278,8 @@ def _card_of(
     at = session.range_number(number, entry.name)
     shown = session.ranges_shown[at]
     place = [known[:2] for known in session.devices].index((number, device))
-    return _card(entry.name, where, scopes, _shows(shown.low_ns, shown.high_ns, at, place), links)
+    name = visible(entry.name)
+    return _card(name, where, scopes, _shows(shown.low_ns, shown.high_ns, at, place), links)
 
 
 def _shows(

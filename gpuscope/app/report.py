@@ -24,6 +24,7 @@ from gpuscope.figures.timeline import ASSETS, SCRIPTS, plain
 from gpuscope.model.result import Scope
 from gpuscope.model.trace import shown_title
 from gpuscope.story import TOLD, TOLD_COST
+from gpuscope.units import visible
 
 MAX_BYTES = 5_000_000
 """Size of a report at most: what mail and code reviews take."""
@@ -198,7 +199,7 @@ def _range_figures(session: Session) -> str:
                 session.device_of(shown.trace, entry)
             ]
             times = f", {entry.instances:,} instances" if entry.instances > 1 else ""
-            title = html.escape(f"range {plain(shown.name, 80)}{times}")
+            title = html.escape(f"range {plain(visible(shown.name), 80)}{times}")
             texts.append(
                 f'<template data-scope="{band}.{at}" data-title="{title}">'
                 f"{to_html(_figures(entry.scope))}</template>"

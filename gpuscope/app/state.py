@@ -15,6 +15,7 @@ from gpuscope.model.result import Analysis, DeviceResult, Finding, RangeResult, 
 from gpuscope.model.trace import Trace, ranks_of
 from gpuscope.progress import Progress, silent
 from gpuscope.report.cards import order_ranges
+from gpuscope.units import visible
 
 _FIT_MARGIN = 0.02
 WHOLE = -1
@@ -173,7 +174,7 @@ class Session:
             ]
             count = max(each.instances for each in entries)
             times = f", {count:,} instances" if count > 1 else ""
-            return f"Range {shown.name}{times}", mine[0].scope if mine else None
+            return f"Range {visible(shown.name)}{times}", mine[0].scope if mine else None
         if view.low_ns <= 0 and view.high_ns >= self.timeline.end_ns and not view.brushed:
             return "Whole trace", entry.scope
         title = "Selection" if view.brushed else "Visible window"
@@ -181,9 +182,10 @@ class Session:
 
     def place_of(self, number: int, finding: Finding) -> str:
         """Return where a finding is: its range, and of several traces which."""
-        several = len(self.traces) > 1
-        parts = [finding.range, self.timeline.names[number] if several else None]
-        return " · ".join(part for part in parts if part)
+        parts = [] if finding.range is None else [visible(finding.range)]
+        if len(self.traces) > 1:
+            parts.append(self.timeline.names[number])
+        return " · ".join(parts)
 
     def evidence(self, number: int, finding: Finding) -> list[tuple[int, int, Mapping[str, Any]]]:
         """Return the row, the number and the facts of each operation that a finding names."""

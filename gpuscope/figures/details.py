@@ -12,7 +12,7 @@ from gpuscope.figures.timeline import Placed, Row, Timeline, plain
 from gpuscope.model.classes import CLASSES, COPY_CLASSES
 from gpuscope.model.tables import EVICTED, STAGED, TO_HOST
 from gpuscope.story import OperationStory, tell_operation
-from gpuscope.units import NS_PER_S, counted, format_bytes, format_ns, format_rate
+from gpuscope.units import NS_PER_S, counted, format_bytes, format_ns, format_rate, visible
 
 LIKE_SIZE = 0.5
 """Copies of at least this share of a copy's size show what its link can do."""
@@ -82,7 +82,8 @@ def details(timeline: Timeline, number: int, item: int) -> dict[str, Any]:
 def _mark(timeline: Timeline, number: int, text: str, start: int, end: int) -> dict[str, Any]:
     """Return what the script draws an item by."""
     shift = timeline.placed[number].shift_ns
-    return {"name": plain(text, 2_000), "start": start + shift, "end": max(start, end) + shift}
+    name = plain(visible(text), 2_000)
+    return {"name": name, "start": start + shift, "end": max(start, end) + shift}
 
 
 def _column(table: object, name: str) -> Any:
@@ -109,7 +110,7 @@ def _operation(timeline: Timeline, row: Row, placed: Placed, item: int) -> dict[
         ("stream", _stream(timeline, row.trace, item)),
     ]
     if story.range is not None:
-        facts.append(("range", plain(story.range)))
+        facts.append(("range", plain(visible(story.range))))
     size = int(ops.size_bytes[item])
     if size:
         rate = size * NS_PER_S / (end - start) if end > start else None

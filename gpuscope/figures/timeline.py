@@ -33,7 +33,7 @@ from gpuscope.model.tables import Operations, in_classes
 from gpuscope.model.trace import Trace, shown_names
 from gpuscope.progress import Progress, silent
 from gpuscope.scopes import ProjectedRanges, nesting, project_ranges
-from gpuscope.units import format_ns, printable
+from gpuscope.units import format_ns, printable, visible
 from gpuscope.waits import REASONS, call_name
 
 Int64 = npt.NDArray[np.int64]
@@ -721,7 +721,7 @@ class Timeline:
         if key not in self._short_names:
             text = self.placed[number].trace.strings[name][:_LONGEST_PARSED]
             text = base_name(text) if kernel else call_name(text)
-            self._short_names[key] = plain(text, _NAME_LENGTH)
+            self._short_names[key] = plain(visible(text), _NAME_LENGTH)
         return self._short_names[key]
 
     def named(self, number: int, pattern: str) -> npt.NDArray[np.bool_]:

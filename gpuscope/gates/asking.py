@@ -142,7 +142,7 @@ def ask(
     if name is not None and path is not None:
         msg = "give the name of a range or its path, not both."
         raise UsageError(msg)
-    scope = quoted(name) if name is not None else f"path {quoted(path)}" if path else ""
+    scope = quoted(name) if name is not None else f"path {quoted(path)}" if path is not None else ""
     chosen = {"process": process, "rank": rank, "device": device}
     selectors = ", ".join(f"{key}={value}" for key, value in chosen.items() if value is not None)
     scope += f"[{selectors}]" if selectors else ""

@@ -193,11 +193,10 @@ class _Parser:
             quoted = self.take(_QUOTED)
             if quoted is None:
                 raise self.fail("this quote is never closed")
-            name = re.sub(r"\\(.)", r"\1", quoted[1:-1])
-        else:
-            name = self.take(_NAME) or ""
-        if not name:
-            raise self.fail("the name of a range is wanted", start)
+            return re.sub(r"\\(.)", r"\1", quoted[1:-1])
+        name = self.take(_NAME)
+        if name is None:
+            raise self.fail('the name of a range is wanted; one without a name is ""', start)
         return name
 
     def selector(self, chosen: dict[str, int]) -> tuple[str, int]:

@@ -37,7 +37,7 @@ from gpuscope.model.result import Analysis, Finding, InstanceResult, Scope
 from gpuscope.model.tables import Ranges
 from gpuscope.model.trace import Trace
 from gpuscope.scopes import Activities, did_you_mean, matches, nesting
-from gpuscope.units import counted, format_ratio
+from gpuscope.units import counted, format_ratio, visible
 
 Bool = npt.NDArray[np.bool_]
 
@@ -206,7 +206,7 @@ def _row(expectation: Expectation, judged: Sequence[_Judged], attribute: str | N
 
 
 def _where(scope: Measurement) -> str:
-    name = [scope.range] if scope.range else []
+    name = [] if scope.range is None else [visible(scope.range)]
     who = f"rank {scope.rank}" if scope.rank is not None else f"process {scope.process}"
     return ", ".join([*name, who, *([] if scope.device is None else [f"GPU {scope.device}"])])
 

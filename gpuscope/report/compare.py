@@ -18,9 +18,9 @@ from gpuscope.model.comparison import (
     OperationChange,
     ScopeChange,
 )
-from gpuscope.report.rows import WHOLE_TRACE
+from gpuscope.report.rows import WHOLE_TRACE, in_range
 from gpuscope.report.table import escaped
-from gpuscope.units import counted, format_ns, format_ratio, printable
+from gpuscope.units import counted, format_ns, format_ratio, printable, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +79,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
             console.print(Text(text + printable(names), "dim"))
     for cause in comparison.causes:
         sign, style = ("+", "bold red") if cause.state == "appeared" else ("−", "bold green")
-        where = f" in {printable(cause.range, _NAME_WIDTH)}" if cause.range else ""
+        where = in_range(cause.range, _NAME_WIDTH)
         console.print(
             Text.assemble(
                 (f"{sign} {cause.id}{where} {cause.state}: ", style), printable(cause.claim)
@@ -96,7 +96,7 @@ def _names(scopes: Iterable[ScopeChange]) -> str:
 
 
 def _name(scope: ScopeChange) -> str:
-    return WHOLE_TRACE if scope.path is None else scope.path
+    return WHOLE_TRACE if scope.path is None else visible(scope.path)
 
 
 def _title(scope: ScopeChange) -> str:
@@ -202,8 +202,7 @@ def to_markdown(comparison: Comparison) -> str:
     if rows:
         parts += ["| where | change |", "|---|---|", *rows, ""]
     parts += [
-        f"- **{cause.id}**{f' in {escaped(cause.range)}' if cause.range else ''} {cause.state}: "
-        f"{escaped(cause.claim)}"
+        f"- **{cause.id}**{escaped(in_range(cause.range))} {cause.state}: {escaped(cause.claim)}"
         for cause in comparison.causes
     ]
     parts += [f"\n{escaped(note)}" for note in comparison.notes]

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from gpuscope.model.gates import GateRow, Verification
 from gpuscope.report.table import escaped
-from gpuscope.units import printable
+from gpuscope.units import printable, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,7 +70,8 @@ def to_junit(verification: Verification) -> str:
             found = ElementTree.SubElement(case, kind, type=WORDS[row.met])
             found.set("message", printable(row.text))
             found.text = "\n".join(
-                f"{printable(scope.range or 'whole trace')}: {printable(scope.text)}"
+                f"{'whole trace' if scope.range is None else printable(visible(scope.range))}: "
+                f"{printable(scope.text)}"
                 for scope in row.scopes
                 if scope.met is not True
             )

@@ -42,7 +42,7 @@ def after_gates(verification: Verification, named: Sequence[str]) -> list[tuple[
         return []
     name = next((each.range for each in row.scopes if each.met is False), None)
     option = "--path" if row.expectation.startswith("path ") else "--range"
-    asked = _option(name, option) if name else ""
+    asked = "" if name is None else _option(name, option)
     return [(f"gpuscope analyze {' '.join(map(shlex.quote, named))}{asked}", "why it is not met")]
 
 
@@ -65,4 +65,4 @@ def _lost_in(analysis: Analysis) -> Iterator[str]:
 
 def _option(name: str, option: str = "--range") -> str:
     """Return the option that names a range; none where its name cannot be typed."""
-    return f" {option} {shlex.quote(name)}" if name and name == printable(name, None) else ""
+    return f" {option} {shlex.quote(name)}" if name == printable(name, None) else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscope.benchmarks import NOT_OBSERVABLE
 from gpuscope.model.result import Analysis, Phases
-from gpuscope.units import format_ns, format_ratio, printable
+from gpuscope.units import format_ns, format_ratio, printable, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,7 +98,7 @@ def render(
         cells.insert(3, format_ratio(phases.hidden_ratio))
         if ratio is not None:
             cells.append(format_ratio(ratio))
-        table.add_row(escape(printable(row.range, 40)), row.rank, *cells)
+        table.add_row(escape(printable(visible(row.range), 40)), row.rank, *cells)
     console.print(table)
     for line in remarks(rows, result):
         console.print(f"note: {line}", markup=False, highlight=False)
@@ -111,7 +111,7 @@ def remarks(rows: Sequence[PhaseRow], result: Mapping[str, Any] | None) -> list[
         told = _told_by_times(row, result)
         phases, hidden = row.phases, row.phases.hidden_ratio
         assert hidden is not None  # the row has transfers
-        who = f"{printable(row.range, 40)}, rank {row.rank}"
+        who = f"{printable(visible(row.range), 40)}, rank {row.rank}"
         beside = phases.mpi_hidden_ns / phases.mpi_ns if phases.mpi_ns else 0.0
         if beside - hidden > DISAGREE:
             found.append(

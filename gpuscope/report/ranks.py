@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from gpuscope.model.result import Analysis, Judgement
 from gpuscope.model.trace import told_apart
-from gpuscope.report.rows import WHOLE_TRACE, scope_rows
+from gpuscope.report.rows import scope_rows
 from gpuscope.report.text import VERDICT_STYLE
-from gpuscope.units import format_ratio, printable
+from gpuscope.units import format_ratio, printable, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,7 +98,7 @@ def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: C
                 ABSENT if verdict is None else f"{_styled(verdict)} {format_ratio(ratio)}"
                 for verdict, ratio in zip(row.verdicts, row.overlap_ratios, strict=True)
             ]
-            name = printable(row.range, 40) if row.range != WHOLE_TRACE else WHOLE_TRACE
+            name = printable(visible(row.range), 40)
             table.add_row(_plain(name), f"{row.a} ∩ {row.b}", *cells, _styled(row.joint))
         console.print(table)
         if len(material) > _PAIRS:

@@ -16,7 +16,7 @@ from gpuscope.model.result import (
     PairFigures,
     Scope,
 )
-from gpuscope.units import NS_PER_S, format_ns
+from gpuscope.units import NS_PER_S, format_ns, printable, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,11 @@ def scope_rows(analysis: Analysis) -> tuple[ScopeRow, ...]:
         for entry in analysis.ranges
     ]
     return (*devices, *ranges)
+
+
+def in_range(name: str | None, length: int | None = None) -> str:
+    """Return `` in NAME``, fit for a terminal; nothing for the whole trace."""
+    return "" if name is None else f" in {printable(visible(name), length)}"
 
 
 _SHOWN_DIGITS = 8

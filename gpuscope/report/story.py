@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
+from gpuscope.report.rows import in_range
 from gpuscope.story import Explanation, OperationStory, RangeStory, ReasonCost, Step
-from gpuscope.units import counted, format_bytes, format_ns, printable
+from gpuscope.units import counted, format_bytes, format_ns, printable, visible
 
 WIDTH = 60
 """Characters of a line of time."""
@@ -48,10 +49,10 @@ def story_text(
 def _heading(story: OperationStory, origin_ns: int) -> str:
     size = f", {format_bytes(story.size_bytes)}" if story.size_bytes else ""
     size += f", {story.memory}" if story.memory else ""
-    place = f"in {printable(story.range, 40)}" if story.range is not None else "in no range"
+    place = in_range(story.range, 40) or " in no range"
     return (
         f"operation {story.operation}: {printable(story.name, 60)} ({story.op_class}{size}), "
-        f"{story.stream}, device {story.device} of process {story.process}, {place}, at "
+        f"{story.stream}, device {story.device} of process {story.process},{place}, at "
         f"{format_ns(story.start_ns - origin_ns)} for {format_ns(story.end_ns - story.start_ns)}"
     )
 
@@ -102,7 +103,7 @@ def _signed(time_ns: int) -> str:
 
 
 def _range(story: RangeStory, origin_ns: int, columns: int) -> Iterator[str]:
-    name = printable(story.range, 60) if story.range is not None else "outside of all ranges"
+    name = "outside of all ranges" if story.range is None else printable(visible(story.range), 60)
     foreign = f"only other work {format_ns(story.foreign_ns)}, " if story.foreign_ns else ""
     yield (
         f"{name}, device {story.device} of process {story.process}: {story.instances} ×, span "

@@ -10,6 +10,7 @@ from gpuscope.model.result import Analysis
 from gpuscope.report.rows import (
     PAIR_COLUMNS,
     ScopeRow,
+    in_range,
     message_name,
     pair_rows,
     saving_text,
@@ -18,7 +19,7 @@ from gpuscope.report.rows import (
     top_rows,
     where_of,
 )
-from gpuscope.units import format_bytes, format_ns, format_ratio, printable
+from gpuscope.units import format_bytes, format_ns, format_ratio, printable, visible
 
 _LONGEST_TEXT = 1_000
 """Longer texts are cut in markdown: a C++ name can have a megabyte."""
@@ -74,7 +75,7 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
         parts.extend(f"\n{line}" for line in left_out)
         parts.extend(_message_rows(analysis))
         parts.extend(
-            f"\n**{finding.id}**{f' in {escaped(finding.range)}' if finding.range else ''}: "
+            f"\n**{finding.id}**{escaped(in_range(finding.range))}: "
             f"{escaped(finding.claim)}  \n→ {escaped(finding.advice)}{saving_text(finding)}"
             for finding in analysis.findings
         )
@@ -99,7 +100,7 @@ def _message_rows(analysis: Analysis) -> list[str]:
 def _markdown_rows(row: ScopeRow, where: str) -> list[str]:
     scope = row.scope
     head = (
-        f"| {escaped(row.name)}{where} | {row.instances} | {format_ns(scope.span_ns)} "
+        f"| {escaped(visible(row.name))}{where} | {row.instances} | {format_ns(scope.span_ns)} "
         f"| {format_ns(scope.busy_ns)} | {format_ns(scope.idle_ns)} "
     )
     if not scope.pairs:

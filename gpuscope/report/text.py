@@ -27,6 +27,7 @@ from gpuscope.report.rows import (
     at_once,
     class_rates,
     communication,
+    in_range,
     message_name,
     numbered_names,
     saving_text,
@@ -42,6 +43,7 @@ from gpuscope.units import (
     format_rate,
     format_ratio,
     printable,
+    visible,
 )
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ def _print_links(analysis: Analysis, console: Console) -> None:
 
     lines = [("", pair) for pair in analysis.link_pairs]
     listed = dict.fromkeys(
-        (f" in {printable(entry.path or entry.name, _NAME_WIDTH)}", pair)
+        (f" in {printable(visible(entry.path or entry.name), _NAME_WIDTH)}", pair)
         for entry in analysis.ranges
         for pair in entry.link_pairs
         if pair not in analysis.link_pairs
@@ -196,7 +198,7 @@ def render_findings(findings: Sequence[Finding], console: Console) -> None:
 
     for finding in findings:
         style = "bold yellow" if finding.severity == "warning" else "bold cyan"
-        where = f" in {printable(finding.range, _NAME_WIDTH)}" if finding.range else ""
+        where = in_range(finding.range, _NAME_WIDTH)
         console.print(
             f"[{style}]{finding.id}[/{style}]{escape(where)}: {escape(printable(finding.claim))}",
             highlight=False,
@@ -214,7 +216,7 @@ def _print_scope(row: ScopeRow, where: str, console: Console) -> None:
     from rich.markup import escape
 
     scope = row.scope
-    name = escape(printable(row.name, _NAME_WIDTH))
+    name = escape(printable(visible(row.name), _NAME_WIDTH))
     reached = (
         ""
         if scope.overlap_efficiency is None

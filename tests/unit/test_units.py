@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpuscope.model.quality import lost_text
-from gpuscope.units import counted
+from gpuscope.report.rows import in_range
+from gpuscope.units import counted, visible
 
 
 def test_one_is_no_plural() -> None:
@@ -16,6 +17,21 @@ def test_one_is_no_plural() -> None:
     assert [counted(count, "copy is", "copies are") for count in (1, 2)] == [
         "1 copy is",
         "2 copies are",
+    ]
+
+
+def test_a_name_can_be_seen() -> None:
+    assert [visible(name) for name in ("step", "", "  ", " a")] == [
+        "step",
+        "(no name)",
+        "'  '",
+        " a",
+    ]
+    assert [in_range(name, 5) for name in ("step", "stepping", "", None)] == [
+        " in step",
+        " in step…",
+        " in (no …",
+        "",
     ]
 
 
