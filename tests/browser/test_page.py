@@ -77,7 +77,12 @@ class Page:
         return found
 
     def canvas(self) -> Any:
-        return self.chrome.find_element("css selector", ".tl-canvas")
+        """Return the canvas, scrolled into view: WebDriver counts from the middle of what is."""
+        canvas = self.chrome.find_element("css selector", ".tl-canvas")
+        self.chrome.execute_script(
+            "arguments[0].scrollIntoView({ block: 'center', behavior: 'instant' });", canvas
+        )
+        return canvas
 
     def at(self, kind: str, number: int = 0) -> tuple[int, int]:
         """Return where a mark is, from the middle of the canvas: the first row with `number` of it.
