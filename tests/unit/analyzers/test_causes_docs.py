@@ -26,7 +26,7 @@ FIRST_SECTION = "pageable-copy"
 """Where the causes begin in the page."""
 LAST_PART = "\n# Where each was seen\n"
 SEEN = re.findall(
-    r"^\| `([\w-]+)` \| `(\w+)`, (`\w+`|any) \| `(\w+)`, (`\w+`|any) \|$", PAGE, re.MULTILINE
+    r"^\| `([\w-]+)` \| `(\w+)`, (`[\w-]+`|any) \| `(\w+)`, (`[\w-]+`|any) \|$", PAGE, re.MULTILINE
 )
 """Cause, trace and range that show it, trace and range that do not."""
 

@@ -12,6 +12,7 @@ from gpuscope.analyzers import (
     issue_order,
     jit_autotune,
     overlap_with_slowdown,
+    peer_through_host,
     ranges,
     slow_link,
     timing_events,
@@ -26,6 +27,7 @@ SCHEDULE = (
     issue_order.ANALYZER,
     jit_autotune.ANALYZER,
     overlap_with_slowdown.ANALYZER,
+    peer_through_host.ANALYZER,
     slow_link.ANALYZER,
     timing_events.ANALYZER,
 )
@@ -341,7 +343,7 @@ def test_copies_far_below_their_links_rate() -> None:
     ids=["alike", "not far below", "small", "pageable", "staged", "of rows", "of planes"],
 )
 def test_copies_that_say_nothing_of_a_link(trace: Trace) -> None:
-    assert of(trace) == []
+    assert [found for found in of(trace) if found.id == "slow-link"] == []
 
 
 def test_two_gpus_of_which_one_has_a_worse_path() -> None:
@@ -375,6 +377,40 @@ def test_copies_that_share_the_link_are_not_held_against_it() -> None:
 
     trace = make_trace(h2d=alone + shared, d2h=beside)
     assert run_all(trace, [slow_link.ANALYZER], Options()).findings == ()
+
+
+# peer-through-host
+
+
+def staged(*pieces: tuple[int, int, int], flags: int = STAGED) -> Trace:
+    """Copies from GPU 0 to GPU 1: (start, end, bytes) on this side; kernels before and after."""
+    rows = [
+        (start, end, "s2", {"bytes": size, "flags": flags, "src": 0, "dst": 1})
+        for start, end, size in pieces
+    ]
+    kernels = [(0, 10 * MS, "s1"), (20 * MS, 30 * MS, "s1")]
+    return make_trace(p2p=rows, kernels=kernels, ranges=[("loop", 0, 30 * MS)])
+
+
+def test_copies_between_gpus_that_go_through_the_host() -> None:
+    (finding,) = of(staged((11 * MS, 13 * MS, 0), (19 * MS, 22 * MS, 5_000_000)))
+    assert (finding.id, finding.range, finding.saving_ns) == ("peer-through-host", "loop", None)
+    assert finding.claim == (
+        "copies GPU 0 > GPU 1 go through the host: 2 pieces of them on this GPU, 5.00 MB arriving, "
+        "3.00 ms of it under no kernel"
+    )
+    assert finding.evidence["bare_ns"] == 3 * MS
+
+
+def test_a_copy_of_which_the_first_piece_alone_was_recorded_counts_by_its_bytes() -> None:
+    piece = (11 * MS, 11 * MS + 20_000)
+    assert [found.id for found in of(staged((*piece, 200_000_000)))] == ["peer-through-host"]
+    assert of(staged((*piece, 2_000_000))) == []
+
+
+def test_copies_with_peer_access_and_those_under_kernels_are_no_concern() -> None:
+    assert of(staged((11 * MS, 19 * MS, 5_000_000), flags=0)) == []
+    assert of(staged((1 * MS, 9 * MS, 5_000_000))) == []
 
 
 # overlap-with-slowdown

@@ -180,7 +180,7 @@ def test_rows_that_name_no_process_among_several_are_noted(path: Path) -> None:
         export.operation("KERNEL", 10, 20, correlationId=1, shortName="k", globalPid=None)
     trace = open_trace(path)
     assert operations(trace).launch.tolist() == [-1]
-    assert any("1 GPU records name no process" in note for note in trace.notes)
+    assert any("1 GPU record names no process" in note for note in trace.notes)
 
 
 def test_the_nodes_of_a_graph_share_their_launch(path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_copy_of_an_unknown_kind_is_left_out_and_said(path: Path) -> None:
         export.operation("MEMCPY", 6, 9, copyKind=77, bytes=1)
     trace = open_trace(path)
     assert classes(trace) == ["h2d"]
-    assert trace.notes == ("1 copies are of a kind unknown here: left out",)
+    assert trace.notes == ("1 copy is of a kind unknown here: left out",)
 
 
 def mpi_calls(trace: Trace) -> list[tuple[str, int, int]]:
