@@ -203,6 +203,8 @@ class _Outcome:
     """By Ctrl-C."""
     caught: str | None = None
     """What the data check said of a twin that spoils the data."""
+    no_ranges: str = ""
+    """What to do about NVTX having recorded no range, if it has not."""
     table: str = ""
     """The benchmark's own table of times, for people."""
     failure: GpuscopeError | None = None
@@ -488,21 +490,24 @@ def _analyze(
         )
         outcome.analysis = api.analyze_trace(trace, options)
     if not trace.ranges:
-        _say_no_ranges(request, recorder, display)
+        outcome.no_ranges = _get_ranges(request, recorder)
+    if outcome.no_ranges and outcome.analysis.trace.operations:
+        display.say(outcome.no_ranges)
     if outcome.traced is not None:
         outcome.judgement = api.judge(outcome.traced, api.Analyses((outcome.analysis,)))
         perturbation.say(outcome.perturbed, display)
 
 
-def _say_no_ranges(request: _Request, recorder: Recorder, display: Display) -> None:
+def _get_ranges(request: _Request, recorder: Recorder) -> str:
+    """Say what to do where NVTX recorded no range; nothing where none was asked for."""
     from gpuscope.recording import machine
 
     traced = request.args.trace
     if traced and "nvtx" not in traced.split(","):
-        return
+        return ""
     version = machine.package_version("nvtx")
     with_nvtx = f" with nvtx {version}" if version and request.benchmark else ""
-    display.say(
+    return (
         f"NVTX recorded no range under {recorder.name} {recorder.version_text}{with_nvtx}: if "
         f"there should be some, {recorder.get_ranges}"
     )
@@ -531,6 +536,7 @@ def _failure(request: _Request, outcome: _Outcome, folder: RunFolder) -> Gpuscop
         return CannotJudgeError(
             f"{part} did nothing on a GPU, or the recorder could not see it: the trace in "
             f"{folder.path} has no kernel and no copy. `gpuscope doctor` checks the machine."
+            + (f" {outcome.no_ranges}." if outcome.no_ranges else "")
         )
     return None
 

@@ -24,6 +24,7 @@ from gpuscope.cli import main
 from gpuscope.errors import TraceError
 from gpuscope.recording import launch, nsys
 from gpuscope.recording.recorder import NsysRecorder
+from tests.make_export import Export
 from tests.unit.recording import fake_nsys
 
 ROOT = Path(__file__).parents[2]
@@ -328,6 +329,27 @@ def test_a_program_that_fails_is_still_analyzed(
     assert "streamed" in out
     assert "failed with exit code 7; what was recorded until then is in" in err
     assert json.loads((only_run(in_folder) / "run.json").read_text())["program_exit_code"] == 7
+
+
+@pytest.mark.parametrize("works", [False, True])
+def test_no_gpu_work_is_said_before_no_range(
+    works: bool, in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Export(in_folder / "e.sqlite") as export:
+        if works:
+            export.operation("KERNEL", 0, 10, stream=7, shortName="k", demangledName="k()")
+    fake_nsys.make(in_folder / "bin", version="2023.4.4.54", trace=in_folder / "e.sqlite")
+    assert main(["run", "--nsys", "--", *HELLO]) == (0 if works else 5)
+
+    err = capfd.readouterr().err
+    no_range = "NVTX recorded no range under nsys 2023.4.4.54: if there should be some, install"
+    assert err.count(no_range) == 1
+    no_work = "has no kernel and no copy. `gpuscope doctor` checks the machine. NVTX recorded"
+    assert (no_work in err) != works
+    # Nobody wanted ranges here.
+    wanted = ["--trace", "cuda", "--out", "cuda"]
+    assert main(["run", "--nsys", *wanted, "--", *HELLO]) == (0 if works else 5)
+    assert "NVTX" not in capfd.readouterr().err
 
 
 def test_nsys_is_chosen_and_said_when_nothing_is_asked_for(

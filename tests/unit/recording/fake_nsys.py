@@ -132,10 +132,10 @@ def make(
     *,
     version: str = "2025.3.2.474",
     fault: str = "",
-    trace: str = "streams",
+    trace: str | Path = "streams",
     options: str = NEW_OPTIONS,
 ) -> Path:
-    """Write an nsys into `folder` and return its path; exports yield the shipped `trace`.
+    """Write an nsys into `folder` and return its path; exports yield `trace`, shipped or a path.
 
     With the fault ``idle-rank`` that of rank 1 yields ``idle.sqlite`` of the folder.
     """
@@ -145,7 +145,7 @@ def make(
         python=sys.executable,
         version=version,
         fault=fault,
-        trace=str(samples.path(trace)),
+        trace=str(samples.path(trace) if isinstance(trace, str) else trace),
         options=options,
     )
     path.write_text(textwrap.dedent(script))
