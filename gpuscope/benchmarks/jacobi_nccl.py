@@ -51,4 +51,5 @@ BENCHMARK = Benchmark(
     add_arguments=add_arguments,
     run=_run,
     ranks=True,
+    own_gpus=True,
 )

@@ -272,4 +272,5 @@ BENCHMARK = Benchmark(
     add_arguments=_add_arguments,
     run=_run,
     ranks=True,
+    own_gpus=True,
 )

@@ -45,6 +45,8 @@ LAST_LINE_LENGTH = 160
 """Of a last line, so much is repeated."""
 
 _IN_TRACEBACK = re.compile(r'Traceback \(most recent call last\)|  File ".*", line \d+')
+_SIGNALLED = 128
+"""Exit codes above it are those of programs that a signal ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,11 +480,13 @@ class _Session:
 def _raise_failure(job: Job, timeout_s: float | None, words: Sequence[Word]) -> None:
     """Raise what the ranks that did not end well come to.
 
-    The first of them counts, and of those that ran out of time only where no other failed: they
-    may have waited for it.
+    One that a signal ended counts before those that left by themselves, of equal ones the first to
+    end, and one that ran out of time only where no other failed: they may have waited for it.
     """
     failed = min(
-        (word for word in words if word.failed), key=lambda word: word.timed_out, default=None
+        (word for word in words if word.failed),
+        key=lambda word: (word.timed_out, word.code <= _SIGNALLED, word.ended_utc_ns),
+        default=None,
     )
     if failed is None:
         return

@@ -98,7 +98,9 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
         "cudaProfilerStart to Stop), or delay:SECONDS,duration:SECONDS",
     )
     what.add_argument(
-        "--trace", metavar="APIS", help="what nsys traces (default: cuda,nvtx), such as ...,mpi"
+        "--trace",
+        metavar="APIS",
+        help="what nsys traces, such as cuda,nvtx,mpi (default: cuda,nvtx; of ranks mpi too)",
     )
     what.add_argument(
         "--why",

@@ -57,6 +57,8 @@ START_S = 120.0
 """Time the ranks of an MPI run of the user's get to meet."""
 POLL_S = 0.3
 """Time between two looks at the folder, which may lie on a network."""
+SOON_S = 5.0
+"""Time after which a rank that waits for rank 0 says so."""
 ALONE_S = 60.0
 """Ranks that still run this long after another one ended are named to the user."""
 SILENT_S = 300.0
@@ -161,6 +163,8 @@ class Word:
     """Of its output."""
     table: tuple[str, ...]
     """What an untraced benchmark prints: rank 0's are the figures of all ranks."""
+    ended_utc_ns: int
+    """When it ended, by its host's clock; recorded, with its report written."""
 
     @property
     def failed(self) -> bool:
@@ -383,9 +387,21 @@ def _lost(
     )
 
 
+_REMEDIES = (
+    ("allow-run-as-root", "it does not run as root; add --launcher-args=--allow-run-as-root"),
+    (
+        "not enough slots",
+        "there are more ranks than cores or slots; start fewer, name hosts with more (--hosts "
+        "NAME:SLOTS), or let ranks share cores: add --launcher-args=--oversubscribe",
+    ),
+)
+"""What is said in place of what Open MPI says at length, by a part of that."""
+
+
 def _said(lines: Sequence[str]) -> str:
-    if any("allow-run-as-root" in line for line in lines):
-        return "it does not run as root; add --launcher-args=--allow-run-as-root"
+    for sign, remedy in _REMEDIES:
+        if any(sign in line for line in lines):
+            return remedy
     text = " ".join(line.strip() for line in lines if not re.fullmatch(r"\W*", line))
     return printable(text or "nothing", 400)
 
@@ -418,7 +434,11 @@ def follow(me: Membership, folder: Path, command: tuple[str, ...]) -> int:
     """
     code = 0
     for number in count():
-        task = _wait(partial(_task, folder, me.run, number), START_S + GATHER_S * number)
+        look = partial(_task, folder, me.run, number)
+        task = _wait(look, SOON_S)
+        if task is None and number == 0:
+            _RankDisplay(me.rank).say(f"waiting for rank 0 to begin in {folder}")
+        task = task or _wait(look, START_S + GATHER_S * number)
         if task is None:
             msg = (
                 f"rank {me.rank} waited {START_S:g} s for rank 0 to begin in {folder}: the folder "
@@ -540,6 +560,7 @@ def _work(folder: Path, task: Task, rank: int) -> Word:
         argv=(),
         last_lines=(),
         table=(),
+        ended_utc_ns=0,
     )
     try:
         if task.traced:
@@ -550,7 +571,7 @@ def _work(folder: Path, task: Task, rank: int) -> Word:
         word = dataclasses.replace(word, stopped=True)
     except GpuscopeError as error:
         word = dataclasses.replace(word, error=str(error), exit_code=error.exit_code)
-    word = dataclasses.replace(word, last_lines=tuple(display.last))
+    word = dataclasses.replace(word, last_lines=tuple(display.last), ended_utc_ns=time.time_ns())
     text = json.dumps(dataclasses.asdict(word), indent=2)
     own.write_json(own.path / _WORD, text)
     if word.failed:

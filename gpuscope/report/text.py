@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gpuscope.benchmarks import NOT_JUDGED
 from gpuscope.communication import ALONE
 from gpuscope.model.quality import lost_text
 from gpuscope.model.result import (
@@ -403,12 +404,14 @@ def render_judgement(judgement: Judgement, console: Console) -> None:
         table.add_column(name, no_wrap=name != "is")
     marks = {True: Text("met", "green"), False: Text("NOT MET", "bold red")}
     for row in judgement.rows:
+        free = False  # whatever is there is as it may be
         if isinstance(row, JudgedPeak):
             wanted = str(row.most) if row.least == row.most else f"{row.least} to {row.most}"
             found = row.reason if row.found is None else str(row.found)
             cells = (f"{row.op_class} {row.counted}", wanted, found, "", "")
         elif isinstance(row, JudgedHidden):
-            bound = f"≤ {format_ratio(row.most)}" if row.most < 1 else "not judged"
+            free = row.most >= 1 and not row.least
+            bound = f"≤ {format_ratio(row.most)}" if row.most < 1 else NOT_JUDGED
             if row.least:
                 bound = f"≥ {format_ratio(row.least)}"
             found = row.reason if row.found is None else format_ratio(row.found)
@@ -417,6 +420,7 @@ def render_judgement(judgement: Judgement, console: Console) -> None:
             found = row.reason if row.found is None else row.found
             cells = (f"{row.copies} × {row.op_class}", row.expected, found, "", "")
         else:
+            free = row.expected == NOT_JUDGED
             beyond = "" if row.least_rho is None else f", {format_ratio(row.least_rho)} reached"
             cells = (
                 f"{row.a} ∩ {row.b}",
@@ -426,5 +430,7 @@ def render_judgement(judgement: Judgement, console: Console) -> None:
                 format_ratio(row.rho),
             )
         mark = Text("cannot judge", "magenta") if row.met is None else marks[row.met]
+        if free and row.met:
+            mark = Text(NOT_JUDGED, "dim")
         table.add_row(row.range, *cells, mark)
     console.print(table)

@@ -77,6 +77,7 @@ def run(folder: Path, how: str, *options: str, count: int = 2) -> int:
 def test_ranks_are_recorded_into_one_folder_and_judged_together(
     in_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    begun_ns = time.time_ns()
     assert run(in_folder, "works") == 0
 
     out, err = capfd.readouterr()
@@ -96,6 +97,8 @@ def test_ranks_are_recorded_into_one_folder_and_judged_together(
         (0, 0, False),
         (1, 0, False),
     ]
+    # The ranks end within the run, in whatever order.
+    assert all(begun_ns < word["ended_utc_ns"] < time.time_ns() for word in record["ranks"])
     assert main(["analyze", "r", "--json"]) == 0
     analyses = json.loads(capfd.readouterr().out)
     assert [each["trace"]["path"] for each in analyses] == [
@@ -168,13 +171,34 @@ def test_of_ranks_that_ran_out_of_time_the_last_lines_are_told(
 ) -> None:
     job = Job("python", None, (), ("python", "a.py"), None, (), must_catch=False)
     words = [
-        Word(rank, 0, "here", job.command, 0, False, True, None, 0, (), lines, ())
+        Word(rank, 0, "here", job.command, 0, False, True, None, 0, (), lines, (), 0)
         for rank, lines in enumerate(last_lines)
     ]
     with pytest.raises(ProgramError) as raised:
         _raise_failure(job, 6.0, words)
     assert str(raised.value).startswith("python was stopped after 6 s; still running: rank 0, 1")
     assert str(raised.value).endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("codes", "ended", "rank"),
+    [
+        ((1, 139), (5, 9), 1),  # the others' library noticed, and reported first
+        ((1, 1, 1), (7, 5, 6), 1),
+        ((139, 1), (9, 5), 0),
+        ((134, 139), (9, 5), 1),
+    ],
+)
+def test_of_ranks_that_failed_the_one_that_brought_the_others_down_is_told_of(
+    codes: tuple[int, ...], ended: tuple[int, ...], rank: int
+) -> None:
+    job = Job("python", None, (), ("python", "a.py"), None, (), must_catch=False)
+    words = [
+        Word(at, 0, "here", job.command, code, False, False, None, 0, (), (), (), time_ns)
+        for at, (code, time_ns) in enumerate(zip(codes, ended, strict=True))
+    ]
+    with pytest.raises(ProgramError, match=f"^rank {rank} of python on here failed"):
+        _raise_failure(job, None, words)
 
 
 @pytest.fixture

@@ -172,10 +172,12 @@ def thread_level(mpi: Any) -> str:
     return names[mpi.Query_thread()]
 
 
-def check_places(benchmark: str, size: int, here: int, gpus: int, *, least: int) -> None:
+def check_places(
+    benchmark: str, size: int, here: int, gpus: int, *, least: int, may_share: bool = True
+) -> None:
     """Check that there are enough ranks, and not more on this host than it has GPUs.
 
-    `here` are the ranks on this host, `gpus` its GPUs.
+    `here` are the ranks on this host, `gpus` its GPUs, which ranks may share if the user says so.
 
     Raises
     ------
@@ -189,8 +191,12 @@ def check_places(benchmark: str, size: int, here: int, gpus: int, *, least: int)
         )
     if here > gpus:
         raise UsageError(
-            f"{here} ranks, {counted(gpus, 'GPU')}: start {gpus}, or let them share "
-            "with --oversubscribe (nothing is judged then)."
+            f"{here} ranks, {counted(gpus, 'GPU')}: start {gpus}"
+            + (
+                ", or let them share with --oversubscribe (nothing is judged then)."
+                if may_share
+                else f"; {benchmark} wants a GPU for each."
+            )
         )
 
 
@@ -208,7 +214,9 @@ def _nccl_errors() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def open_ranks(benchmark: str, *, least: int = 2, oversubscribe: bool = False) -> Iterator[Ranks]:
+def open_ranks(
+    benchmark: str, *, least: int = 2, oversubscribe: bool | None = False
+) -> Iterator[Ranks]:
     """Prepare this rank for measuring with the others, on a GPU of its own.
 
     Parameters
@@ -218,7 +226,7 @@ def open_ranks(benchmark: str, *, least: int = 2, oversubscribe: bool = False) -
     least
         Ranks that it needs.
     oversubscribe
-        Ranks may share a GPU.
+        Ranks may share a GPU; None where they never can.
 
     Raises
     ------
@@ -241,7 +249,8 @@ def open_ranks(benchmark: str, *, least: int = 2, oversubscribe: bool = False) -
     places = ranks.gather((ranks.local_size, gpus))
     for here, found in places:
         most = here if oversubscribe else found
-        check_places(benchmark, ranks.size, here, most, least=least)
+        may_share = oversubscribe is not None
+        check_places(benchmark, ranks.size, here, most, least=least, may_share=may_share)
     with open_session(benchmark, ranks.local_rank % gpus, ranks) as session:
         ranks.session = session
         try:

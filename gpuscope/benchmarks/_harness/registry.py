@@ -40,8 +40,8 @@ class Benchmark:
 
     ``add_arguments`` adds the benchmark's own options to a parser; ``run`` takes the parsed
     options, :func:`add_common_arguments` included, and returns what it measured. ``ranks`` says
-    that it is an MPI program, with a GPU to each rank, and ``of_two`` that two of them do the work
-    and the others look on.
+    that it is an MPI program, with a GPU to each rank, ``own_gpus`` that they cannot share one, and
+    ``of_two`` that two of them do the work and the others look on.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Benchmark:
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], Result]
     ranks: bool = False
+    own_gpus: bool = False
     of_two: bool = False
     default_reps: int = 20
 
@@ -66,7 +67,9 @@ class Benchmark:
 
 def add_common_arguments(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
     """Add the options that every benchmark takes, and those that every MPI program takes."""
-    if benchmark.ranks:
+    if benchmark.own_gpus:
+        parser.set_defaults(oversubscribe=None)
+    elif benchmark.ranks:
         parser.add_argument(
             "--oversubscribe",
             action="store_true",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpuscope.benchmarks._harness import gpu
+from gpuscope.benchmarks import find_benchmark
+from gpuscope.benchmarks._harness import add_common_arguments, gpu
 from gpuscope.benchmarks._harness import ranks as module
 from gpuscope.benchmarks._harness.gpu import Pass, Session, Team
 from gpuscope.benchmarks._harness.ranks import check_places, open_ranks, refuse_shared_gpus
@@ -72,9 +74,22 @@ ranks.barrier()
         ({"size": 2, "here": 2, "gpus": 1}, "2 ranks, 1 GPU: start 1"),
     ],
 )
-def test_places_that_do_not_do(places: dict[str, int], says: str) -> None:
+def test_places_that_do_not_do(places: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         check_places("nccl", **places, least=2)
+
+
+def test_sharing_is_offered_where_it_can_be() -> None:
+    for may_share, says in ((True, "--oversubscribe"), (False, "nccl wants a GPU for each")):
+        with pytest.raises(UsageError) as raised:
+            check_places("nccl", 3, 3, 2, least=2, may_share=may_share)
+        assert says in str(raised.value)
+        assert ("--oversubscribe" in str(raised.value)) is may_share
+    for name, offered in (("norm", True), ("nccl", False), ("jacobi-nvshmem", False)):
+        parser = argparse.ArgumentParser()
+        add_common_arguments(parser, find_benchmark(name))
+        assert ("--oversubscribe" in parser.format_help()) is offered
+        assert parser.parse_args([]).oversubscribe is (False if offered else None)
 
 
 def test_as_many_ranks_as_gpus_do() -> None:

@@ -97,13 +97,25 @@ def test_an_earlier_run_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_never_meets_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ranks, "START_S", 0.1)
+    monkeypatch.setattr(ranks, "SOON_S", 0.0)
     (tmp_path / "ranks.json").write_text(json.dumps({"run": "an older one", "number": 0}))
 
     with pytest.raises(ProgramError, match=r"rank 1 waited 0\.1 s for rank 0"):
         ranks.follow(ranks.Membership(1, 2, "this"), tmp_path, ())
+    # What it waits for is said long before it gives up.
+    assert f"[1] gpuscope: waiting for rank 0 to begin in {tmp_path}" in capsys.readouterr().err
+
+
+def test_more_ranks_than_slots_have_a_remedy() -> None:
+    said = (
+        "-" * 70,
+        "There are not enough slots available in the system to satisfy the 64",
+        "slots that were requested by the application:",
+    )
+    assert "add --launcher-args=--oversubscribe" in ranks._said(said)
 
 
 def test_a_pair_is_hidden_only_where_it_was_hidden_on_every_rank() -> None:
@@ -194,7 +206,7 @@ def watch(
 
 
 def ended(folder: Path, rank: int) -> None:
-    word = ranks.Word(rank, 0, "here", ("a.out",), 0, False, False, None, 0, (), (), ())
+    word = ranks.Word(rank, 0, "here", ("a.out",), 0, False, False, None, 0, (), (), (), 0)
     (folder / f"rank{rank}" / "rank.json").write_text(json.dumps(dataclasses.asdict(word)))
 
 

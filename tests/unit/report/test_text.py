@@ -12,7 +12,7 @@ from rich.console import Console
 
 from gpuscope import api, samples
 from gpuscope.analysis import Options
-from gpuscope.model.result import Analysis, Finding, JudgedHidden, Judgement
+from gpuscope.model.result import Analysis, Finding, JudgedHidden, JudgedPair, Judgement
 from gpuscope.model.trace import Trace
 from gpuscope.report.table import csv_text, to_csv, to_markdown
 from gpuscope.report.text import detail_lines, render_analysis, render_judgement
@@ -199,10 +199,11 @@ def test_more_ranges_than_a_screen_takes_are_counted() -> None:
 
 
 def test_what_must_be_hidden_is_a_bound_that_is_met_missed_or_not_judged() -> None:
-    rows = [
+    rows: list[JudgedHidden | JudgedPair] = [
         JudgedHidden("overlapped", 0.8, 1.0, 0.99, "", True),
         JudgedHidden("serialized", 0.0, 0.1, 0.5, "", False),
         JudgedHidden("short", 0.0, 1.0, 0.5, "", True),
+        JudgedPair("pair", "d2h", "kernel", "not judged", "partial", None, 0.5, "", True),
         JudgedHidden("gone", 0.8, 1.0, None, "no such range", None),
     ]
     out = io.StringIO()
@@ -210,7 +211,8 @@ def test_what_must_be_hidden_is_a_bound_that_is_met_missed_or_not_judged() -> No
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
     assert "overlapped transfers hidden ≥ 80.0 % 99.0 % met" in lines
     assert "serialized transfers hidden ≤ 10.0 % 50.0 % NOT MET" in lines
-    assert "short transfers hidden not judged 50.0 % met" in lines
+    assert "short transfers hidden not judged 50.0 % not judged" in lines
+    assert "pair d2h ∩ kernel not judged partial – 50.0 % not judged" in lines
     assert "gone transfers hidden ≥ 80.0 % no such range cannot judge" in lines
 
 
