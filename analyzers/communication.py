@@ -3,7 +3,7 @@
 Messages are communication kernels, and copies between two GPUs. Transfer and waiting of kernels are
 told apart by the reports of all ranks together, or else estimated where NCCL's payloads give
 operation and bytes; a copy waits for nobody. Beside them stand the MPI calls of the host, but for
-those in which the ranks meet behind a start gate.
+those in which the ranks meet behind a start gate. A process that only calls MPI has these alone.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ _MESSAGES = (CODE["comm"], CODE["p2p"])
 
 
 def run(trace: Trace, options: Options) -> Result:
-    """Sum up the messages of every device, by kind."""
-    ops = trace.operations
-    if ops is None:
-        return Result()
+    """Sum up the messages of every device, by kind, and the MPI calls of every process."""
+    ops = trace.operations if trace.operations is not None else Operations.empty()
     exchange = options.exchange or Exchange.unknown(len(ops))
     rows = np.flatnonzero(np.isin(ops.op_class, _MESSAGES))
     calls = trace.mpi if trace.mpi is not None else MpiCalls.empty()
@@ -42,20 +40,41 @@ def run(trace: Trace, options: Options) -> Result:
     communicating = set(np.unique(ops.device[rows]).tolist())
     calling = set(np.unique(calls.process).tolist())
     used = set(np.unique(ops.device).tolist())
-    return Result(
-        communication=tuple(
-            _of_device(
-                trace,
-                ops,
-                exchange,
-                number,
-                rows[ops.device[rows] == number],
-                calls.take(calls.process == device.process),
-                options.instances,
-            )
-            for number, device in enumerate(trace.devices)
-            if number in communicating or (number in used and device.process in calling)
+    on_device = tuple(
+        _of_device(
+            trace,
+            ops,
+            exchange,
+            number,
+            rows[ops.device[rows] == number],
+            calls.take(calls.process == device.process),
+            options.instances,
         )
+        for number, device in enumerate(trace.devices)
+        if number in communicating or (number in used and device.process in calling)
+    )
+    working = {trace.devices[number].process for number in used}
+    on_host = tuple(
+        _of_host(trace, exchange, number, calls.take(calls.process == number))
+        for number in sorted(calling - working)
+    )
+    return Result(communication=on_device + on_host)
+
+
+def _of_host(trace: Trace, exchange: Exchange, number: int, calls: MpiCalls) -> Communication:
+    """Sum up the MPI calls of a process that used no GPU."""
+    process = trace.processes[number]
+    return Communication(
+        process=process.pid,
+        rank=process.rank,
+        device=None,
+        ranks=(),
+        estimated=False,
+        reason=None,
+        clock=exchange.clocks.get(UNKNOWN),
+        messages=(),
+        worst=(),
+        mpi=_calls(trace, calls, None),
     )
 
 
@@ -86,21 +105,26 @@ def _of_device(
         clock=exchange.clocks.get(number),
         messages=table.kinds(),
         worst=table.worst(index),
-        mpi=_calls(trace, ops, number, calls),
+        mpi=_calls(trace, calls, _busy(ops, number)),
         per_message=table.all(index) if each else None,
     )
 
 
-def _calls(
-    trace: Trace, ops: Operations, device: int, calls: MpiCalls
-) -> tuple[MpiCallFigures, ...]:
-    """Sum up MPI calls by name: how long the device was busy and idle meanwhile."""
+def _busy(ops: Operations, device: int) -> Cover:
+    """Return when anything ran on the device."""
     engines = np.flatnonzero(np.isin(ops.op_class, ENGINE_CODES) & (ops.device == device))
-    busy = Cover(union(ops.start_ns[engines], ops.end_ns[engines]))
+    return Cover(union(ops.start_ns[engines], ops.end_ns[engines]))
+
+
+def _calls(trace: Trace, calls: MpiCalls, busy: Cover | None) -> tuple[MpiCallFigures, ...]:
+    """Sum up MPI calls by name: how long the device, if any, was busy and idle meanwhile."""
     work = calls.end_ns - calls.start_ns
     names, kind = np.unique(calls.name, return_inverse=True)
-    amounts = (calls.size_bytes, work, busy.within(calls.start_ns, calls.end_ns))
-    size, total, gpu_busy = (sum_by(each, kind, len(names)).tolist() for each in amounts)
+    size, total = (sum_by(each, kind, len(names)).tolist() for each in (calls.size_bytes, work))
+    gpu_busy = [None] * len(names)
+    if busy is not None:
+        covered = busy.within(calls.start_ns, calls.end_ns)
+        gpu_busy = sum_by(covered, kind, len(names)).tolist()
     silent = set(kind[calls.size_bytes < 0].tolist())
     counts = np.bincount(kind, minlength=len(names)).tolist()
     found = [
@@ -110,7 +134,7 @@ def _calls(
             size_bytes=None if at in silent else size[at],
             work_ns=total[at],
             gpu_busy_ns=gpu_busy[at],
-            gpu_idle_ns=total[at] - gpu_busy[at],
+            gpu_idle_ns=None if gpu_busy[at] is None else total[at] - gpu_busy[at],
         )
         for at, name in enumerate(names.tolist())
     ]
@@ -275,7 +299,7 @@ def _or_none(value: int) -> int | None:
 ANALYZER = Analyzer(
     name="communication",
     summary="messages by kind: exposed, transfer and waiting time, and the ranks that came late",
-    needs=("operations",),
-    uses=("api", "ranges", "mpi"),
+    needs=(),
+    uses=("operations", "api", "ranges", "mpi"),
     run=run,
 )

@@ -93,8 +93,8 @@ def _set_by_mpi(traces: Sequence[Trace], found: list[Exchange | None]) -> None:
     for number, clock in enumerate(mpi_clocks.clocks(traces)):
         if clock is not None:
             exchange = found[number] or Exchange.unknown(len(_operations(traces[number])))
-            devices = range(len(traces[number].devices))
-            found[number] = replace(exchange, clocks=dict.fromkeys(devices, clock))
+            places = (*range(len(traces[number].devices)), UNKNOWN)
+            found[number] = replace(exchange, clocks=dict.fromkeys(places, clock))
 
 
 def measured(exchange: Exchange | None) -> tuple[Int64 | None, Int64 | None]:

@@ -475,7 +475,7 @@ class Ranks(Sequence[Trace]):
         """The MPI calls of each rank by name, against the work of its GPU, a row each.
 
         Columns: rank, process, device, name, count, size_bytes, work_ns on the host, and how much
-        of that the GPU was busy and idle.
+        of that the GPU was busy and idle; null where the process used none.
         """
         rows = [
             {
@@ -489,7 +489,8 @@ class Ranks(Sequence[Trace]):
         ]
         own = [field.name for field in dataclasses.fields(MpiCallFigures)]
         frame = pd.DataFrame(rows, columns=["rank", "process", "device", *own])
-        return frame.astype({"rank": "Int64", "size_bytes": "Int64"})
+        unknown = ("rank", "device", "size_bytes", "gpu_busy_ns", "gpu_idle_ns")
+        return frame.astype(dict.fromkeys(unknown, "Int64"))
 
     @cached_property
     def clocks(self) -> pd.DataFrame:
@@ -500,7 +501,7 @@ class Ranks(Sequence[Trace]):
             if entry.clock is not None
         ]
         columns = ["rank", "device", "offset_ns", "residual_ns", "worst_ns", "matched"]
-        return pd.DataFrame(rows, columns=columns).astype({"rank": "Int64"})
+        return pd.DataFrame(rows, columns=columns).astype({"rank": "Int64", "device": "Int64"})
 
     def verdicts(self, range: str | None = None) -> pd.DataFrame:
         """Return the verdict of every pair of classes on each rank, and the joint one.

@@ -60,7 +60,10 @@ class Exchange:
     rank_numbers: tuple[int, ...]
     """Their numbers, or positions where they do not tell them."""
     clocks: Mapping[int, Clock]
-    """Of each device (index into Trace.devices) that was matched."""
+    """Of each device (index into Trace.devices) that was matched.
+
+    By MPI's collectives processes without a device have one too, at UNKNOWN.
+    """
     reason: str | None
     """Why ranks, or some of the kernels, were not matched."""
 

@@ -470,7 +470,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class MpiCallFigures:
-    """The MPI calls of one name of a process, against the work of a device."""
+    """The MPI calls of one name of a process, against the work of a device if it used one."""
 
     name: str
     count: int
@@ -478,18 +478,19 @@ class MpiCallFigures:
     """Of all of them together; None where one does not tell."""
     work_ns: int
     """Sum of durations on the host."""
-    gpu_busy_ns: int
-    """The part of it during which anything ran on the device."""
-    gpu_idle_ns: int
+    gpu_busy_ns: int | None
+    """The part of it during which anything ran on the device; None without one."""
+    gpu_idle_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """The messages of one device of one process."""
+    """The messages of one device of one process, or the MPI calls of one that used none."""
 
     process: int
     rank: int | None
-    device: int
+    device: int | None
+    """None where nothing of the process ran on a GPU, or was recorded."""
     ranks: tuple[str, ...]
     """The ranks that were matched."""
     estimated: bool

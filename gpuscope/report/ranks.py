@@ -74,8 +74,13 @@ def _order(verdict: str) -> int:
 
 def are_ranks(analyses: Sequence[Analysis]) -> bool:
     """Say whether these are different ranks, as far as their traces tell."""
-    ranks = [{device.rank for device in analysis.devices} for analysis in analyses]
-    return bool(told_apart(ranks))
+    return bool(told_apart(list(map(_ranks, analyses))))
+
+
+def _ranks(analysis: Analysis) -> set[int | None]:
+    return {device.rank for device in analysis.devices} | {
+        entry.rank for entry in analysis.communication
+    }
 
 
 def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: Console) -> None:
@@ -113,7 +118,7 @@ def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: C
 
 
 def _name(analysis: Analysis) -> str:
-    ranks = [device.rank for device in analysis.devices if device.rank is not None]
+    ranks = [rank for rank in _ranks(analysis) if rank is not None]
     return f"rank {min(ranks)}" if ranks else _plain(printable(analysis.trace.path, 30))
 
 

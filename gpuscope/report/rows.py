@@ -76,7 +76,7 @@ def where_of(row: ScopeRow | Communication, rows: Sequence[ScopeRow]) -> str:
     parts = []
     if len({each.process for each in rows}) > 1:
         parts.append(f" · process {row.process}")
-    if len({(each.process, each.device) for each in rows}) > 1:
+    if len({(each.process, each.device) for each in rows}) > 1 and row.device is not None:
         parts.append(f" · GPU {row.device}")
     return "".join(parts)
 
@@ -293,7 +293,7 @@ def abstentions(analysis: Analysis) -> list[str]:
     """
     if not analysis.trace.operations:
         reasons = [gone.reason for gone in analysis.abstained if gone.analyzer == _MEASURES_GPUS]
-        return [f"nothing could be measured: {reason}" for reason in reasons]
+        return [f"nothing on a GPU could be measured: {reason}" for reason in reasons]
     has_ranks = any(device.rank is not None for device in analysis.devices)
     talks = has_ranks or any(entry.messages or entry.mpi for entry in analysis.communication)
     by_reason: dict[str, list[str]] = {}

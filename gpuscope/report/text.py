@@ -139,7 +139,8 @@ def _print_communication(entry: Communication, where: str, console: Console) -> 
         moved = f"moved by {apart}" if entry.clock.offset_ns else "not moved"
         clock = f", clock {moved} (to within {left})"
     me = "" if entry.rank is None else f" of rank {entry.rank}"
-    console.print(f"[bold]messages{me}[/bold]{where}{ranks}{clock}", highlight=False)
+    what, alone = ("messages", "") if entry.device is not None else ("MPI", ", no GPU work")
+    console.print(f"[bold]{what}{me}[/bold]{where}{alone}{ranks}{clock}", highlight=False)
     if entry.reason not in (None, ALONE):
         _print_aside(entry.reason, console)
     for kind in entry.messages[:_KINDS]:
@@ -164,10 +165,15 @@ def _print_communication(entry: Communication, where: str, console: Console) -> 
         _print_aside(f"{counted(more, 'more kind')}: --json lists them", console)
     for call in entry.mpi[:_KINDS]:
         size = "" if call.size_bytes is None else f" of {format_bytes(call.size_bytes)} in all"
+        gpu = (
+            ""
+            if call.gpu_busy_ns is None
+            else f": the GPU was busy for {format_ns(call.gpu_busy_ns)} of it, idle for "
+            f"{format_ns(call.gpu_idle_ns)}"
+        )
         console.print(
             f"    {escape(printable(call.name, _NAME_WIDTH))}{size} ×{call.count}  "
-            f"{format_ns(call.work_ns)} on the host: the GPU was busy for "
-            f"{format_ns(call.gpu_busy_ns)} of it, idle for {format_ns(call.gpu_idle_ns)}",
+            f"{format_ns(call.work_ns)} on the host{gpu}",
             highlight=False,
         )
 

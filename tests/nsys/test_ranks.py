@@ -86,6 +86,17 @@ def test_ranks_are_started_recorded_and_gathered(size: int, tmp_path: Path) -> N
         zero = trace.start_utc_ns
         inside.append((zero + int(trace.mpi.start_ns[row]), zero + int(trace.mpi.end_ns[row])))
     assert max(begun for begun, _ in inside) < min(ended for _, ended in inside) + 1_000_000
+    # Their clocks are set right by the collectives, and how far off they may be is stated.
+    analyses = json.loads((tmp_path / "r" / "analysis.json").read_text())
+    entries = [entry for analysis in analyses for entry in analysis["communication"]]
+    assert [(entry["rank"], entry["device"]) for entry in entries] == [
+        (rank, None) for rank in range(size)
+    ]
+    for entry in entries[1:]:
+        assert entry["clock"]["matched"] == 2
+        assert 0 < entry["clock"]["residual_ns"] < 1_000_000
+    assert done.stdout.count("(to within ") == size - 1
+    assert done.stdout.count("MPI_Barrier") == size
 
 
 @pytest.mark.parametrize(

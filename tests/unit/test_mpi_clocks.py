@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from gpuscope import api, samples
 from gpuscope.analysis import Options
@@ -14,6 +15,7 @@ from gpuscope.figures.timeline import Timeline
 from gpuscope.model.exchange import Clock
 from gpuscope.model.trace import Process, Trace
 from gpuscope.mpi_clocks import clocks
+from gpuscope.report import ranks, text
 from tests.make_trace import make_trace
 
 FIRST = Clock(0, 0, 0, 2)
@@ -95,6 +97,34 @@ def test_ranks_of_one_run_are_set_right_for_their_messages_and_on_the_page() -> 
     again = dataclasses.replace(late, processes=ZERO.processes)
     same, _ = api.analyze_together([ZERO, again], [Options(), Options()]).traces
     assert [entry.clock for entry in same.communication] == [None]
+
+
+def test_ranks_that_only_call_mpi_have_clocks_and_times_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def on_host(trace: Trace) -> Trace:
+        return dataclasses.replace(trace, operations=None, devices=())
+
+    late = rank(1, *barriers((350, 405), (710, 735)))
+    for traces in ([on_host(ZERO), on_host(late)], [ZERO, on_host(late)]):
+        zero, one = api.analyze_together(traces, [Options(), Options()]).traces
+        assert [entry.clock for entry in zero.communication] == [FIRST]
+        (entry,) = one.communication
+        assert (entry.rank, entry.device, entry.messages) == (1, None, ())
+        assert entry.clock == Clock(-203, 33, 33, 2)
+        (calls,) = entry.mpi
+        assert (calls.name, calls.count, calls.work_ns) == ("MPI_Barrier", 2, 80)
+        # Without a GPU none was idle.
+        assert (calls.gpu_busy_ns, calls.gpu_idle_ns) == (None, None)
+        text.render_analysis(one, Console(width=120))
+        said = capsys.readouterr().out
+        assert "MPI of rank 1, no GPU work, clock moved by -203 ns (to within 33 ns)" in said
+        assert "MPI_Barrier ×2  80 ns on the host\n" in said
+        assert ranks.are_ranks([zero, one])
+    # Ranks that were in MPI at other times are not of one run.
+    after = on_host(rank(1, *barriers((950, 1005), (1310, 1335))))
+    _, one = api.analyze_together([on_host(ZERO), after], [Options(), Options()]).traces
+    assert [entry.clock for entry in one.communication] == [None]
 
 
 @pytest.mark.parametrize("name", ["nccl_group", "nccl_several", "jacobi_overlap"])

@@ -243,7 +243,10 @@ def test_what_a_trace_without_gpu_work_lacks_is_not_mpi() -> None:
     empty = dataclasses.replace(make_trace(), mpi=None)
     assert not any("note" in line for line in lines(api.analyze_trace(empty)))
     nothing = dataclasses.replace(empty, operations=None, api=None)
-    why = "note nothing could be measured: no GPU activity (record with -t cuda, if there was any)"
+    why = (
+        "note nothing on a GPU could be measured: no GPU activity (record with -t cuda, if there "
+        "was any)"
+    )
     assert why in " ".join(lines(api.analyze_trace(nothing)))
 
 
