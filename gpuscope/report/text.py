@@ -176,6 +176,12 @@ def _print_communication(entry: Communication, where: str, console: Console) -> 
             f"{format_ns(call.work_ns)} on the host{gpu}",
             highlight=False,
         )
+    more = len(entry.mpi) - _KINDS
+    if more > 0:
+        _print_aside(
+            f"{counted(more, 'more kind of call', 'more kinds of call')}: --json lists them",
+            console,
+        )
 
 
 def _late(kind: Messages) -> str:

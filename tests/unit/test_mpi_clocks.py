@@ -121,6 +121,10 @@ def test_ranks_that_only_call_mpi_have_clocks_and_times_too(
         assert "MPI of rank 1, no GPU work, clock moved by -203 ns (to within 33 ns)" in said
         assert "MPI_Barrier ×2  80 ns on the host\n" in said
         assert ranks.are_ranks([zero, one])
+    many = rank(0, *((f"MPI_{letter}", 100 + at, 200) for at, letter in enumerate("abcdefg")))
+    (several,) = api.analyze_together([on_host(many)], [Options()]).traces
+    text.render_analysis(several, Console(width=120))
+    assert "2 more kinds of call: --json lists them" in capsys.readouterr().out
     # Ranks that were in MPI at other times are not of one run.
     after = on_host(rank(1, *barriers((950, 1005), (1310, 1335))))
     _, one = api.analyze_together([on_host(ZERO), after], [Options(), Options()]).traces
