@@ -152,7 +152,6 @@ SIGNALS = "jacobi_nvshmem.py", "self.heap.wait(target.mine, self.value, stream)"
                     "look": LOOK,
                 },
             ),
-            (("jacobi-nccl-overlap", "--graph"), (), {"edges": EDGES_FOR_INNER}),
             (
                 ("jacobi-nvshmem",),
                 needs_nvshmem,
