@@ -96,11 +96,11 @@ def of_ranks(paths: Sequence[Path]) -> list[Path]:
     UsageError
         One of them is named twice, and would be taken for two ranks.
     """
-    from gpuscope.recording import ranks
+    from gpuscope.recording.folder import rank_folders
 
     found: list[Path] = []
     for path in map(history.find_run, paths):
-        found += (ranks.rank_folders(path) if path.is_dir() else []) or [path]
+        found += (rank_folders(path) if path.is_dir() else []) or [path]
     return _each_once(found)
 
 
@@ -495,11 +495,11 @@ def _run_perturbed(path: Path) -> Mapping[str, float]:
 
     The folder of a rank is in that of the run, which may have the record of all.
     """
-    from gpuscope.recording import ranks
+    from gpuscope.recording.folder import rank_folders
 
     folder = history.find_run(path)
     file = folder / history.RECORD
-    if not file.is_file() and folder in ranks.rank_folders(folder.parent):
+    if not file.is_file() and folder in rank_folders(folder.parent):
         file = folder.parent / history.RECORD
     try:
         record = json.loads(file.read_text("utf-8"))

@@ -117,6 +117,7 @@ def _on_record(
         content = {**record, "series": series, "exit_code": exit_code}
         folder.write_json(folder.run, codec.dumps(content))
 
+    folder.forget_replaced()  # a series replaces file by file
     try:
         yield
     except (GpuscopeError, KeyboardInterrupt) as error:

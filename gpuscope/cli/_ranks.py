@@ -89,10 +89,11 @@ def time_once(
 
     launcher = ranks.find_launcher(args.launcher)
     own = folders.prepare(folder, job.name, force=args.force, of_all_ranks=True)
+    own.forget_replaced()
     try:
         return _Session(args, job, None, own, display, launcher, None).time(plan)
     except (GpuscopeError, KeyboardInterrupt):
-        ranks.clear(own.path)  # how they ended is in the error
+        own.clear()  # how they ended is in the error
         own.remove_if_empty()
         raise
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -16,6 +17,17 @@ from gpuscope.errors import OutputError, ProgramError
 from gpuscope.recording import machine
 
 DEFAULT_PARENT = Path("runs")
+TASK, WORD, STOP = "ranks.json", "rank.json", "stop"
+"""What ranks have in common: what they do, how each ended, that they are to end."""
+
+_REPLACED = ".replaced"
+_RANK_FOLDER = re.compile(r"rank\d+")
+
+
+def rank_folders(folder: Path) -> list[Path]:
+    """Return the folders of the ranks in a run's folder, in their order."""
+    found = [path for path in folder.glob("rank*") if _RANK_FOLDER.fullmatch(path.name)]
+    return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name[4:]))
 
 
 class RunFolder:
@@ -39,9 +51,47 @@ class RunFolder:
             path / name for name in self.NAMES
         )
         self.spool = path / ".trace.cupti"
+        self._replaced = path / _REPLACED
+
+    def _files(self) -> list[Path]:
+        """Return what there is of a run, that of its ranks included."""
+        names = (*self.NAMES, self.spool.name, TASK, WORD, STOP)
+        folders = (self.path, *rank_folders(self.path))
+        paths = [folder / name for folder in folders for name in names]
+        return [path for path in paths if os.path.lexists(path)]
+
+    def clear(self) -> None:
+        """Remove the files of a run, and leave all others."""
+        self._move(None)
+
+    def set_aside(self) -> None:
+        """Put the files of a run where they can be fetched back from."""
+        self.forget_replaced()
+        self._move(self._replaced)
+
+    def forget_replaced(self) -> None:
+        """Remove the run that was set aside."""
+        shutil.rmtree(self._replaced, ignore_errors=True)
+
+    def _move(self, target: Path | None) -> None:
+        for path in self._files():
+            if target is not None:
+                place = target / path.relative_to(self.path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(place)
+            elif path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        self._remove_empty_ranks()
+
+    def _remove_empty_ranks(self) -> None:
+        for inside in rank_folders(self.path):
+            with contextlib.suppress(OSError):
+                inside.rmdir()
 
     def write_json(self, path: Path, text: str) -> None:
-        """Write `text` to `path`, whole or not at all.
+        """Write `text` to `path`, whole or not at all. With its ``run.json`` a run is in place.
 
         Raises
         ------
@@ -56,15 +106,23 @@ class RunFolder:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
             raise _not_writable(path, error) from None
+        if path == self.run:
+            self.forget_replaced()
 
     def remove_if_empty(self) -> bool:
         """Remove the folder when nothing came to be in it, and ``runs`` with it; say if it is gone.
 
-        The empty folders of ranks that never started are nothing, too.
+        The empty folders of ranks that never started are nothing, too. A run that was set aside
+        comes back then, and what was to replace it is gone.
         """
-        for inside in self.path.glob("rank*"):
-            with contextlib.suppress(OSError):
-                inside.rmdir()
+        self._remove_empty_ranks()
+        if self._replaced.is_dir() and not self._files():
+            for file in RunFolder(self._replaced)._files():
+                place = self.path / file.relative_to(self._replaced)
+                place.parent.mkdir(exist_ok=True)
+                file.replace(place)
+            self.forget_replaced()
+            return True
         with contextlib.suppress(OSError):
             self.path.rmdir()
             if self.path.parent == DEFAULT_PARENT.absolute():
@@ -83,7 +141,8 @@ def prepare(out: Path | None, name: str, *, force: bool, of_all_ranks: bool = Fa
     name
         The benchmark, or the program.
     force
-        Take a folder that is in use: the files of the run in it are removed.
+        Take a folder that is in use: the files of the run in it are set aside, and removed once the
+        new run is in their place.
     of_all_ranks
         The folder is that of all ranks, even if this process is one of them.
 
@@ -102,15 +161,14 @@ def prepare(out: Path | None, name: str, *, force: bool, of_all_ranks: bool = Fa
             msg = f"{chosen} is not empty: --force replaces the run in it, --out names another."
             raise OutputError(msg)
         chosen.mkdir(parents=True, exist_ok=True)
-        for file in folder.NAMES:
-            (folder.path / file).unlink(missing_ok=True)
-        shutil.rmtree(folder.spool, ignore_errors=True)
+        folder.set_aside()
         probe = folder.path / f".gpuscope-{os.getpid()}"
         probe.write_bytes(bytes(4096))  # a full disk takes the name, but not the bytes
         probe.unlink()
     except OSError as error:
         with contextlib.suppress(OSError):
             (folder.path / f".gpuscope-{os.getpid()}").unlink(missing_ok=True)
+            folder.remove_if_empty()
         raise _not_writable(chosen, error) from None
     return folder
 

@@ -38,7 +38,7 @@ from gpuscope.recording import launch as launching
 from gpuscope.recording import nsys as nsight
 from gpuscope.recording import process
 from gpuscope.recording.display import Display
-from gpuscope.recording.folder import RunFolder
+from gpuscope.recording.folder import STOP, TASK, WORD, RunFolder
 from gpuscope.units import counted, printable
 
 PEER_GRACE_S = 5.0
@@ -75,8 +75,6 @@ _T = TypeVar("_T")
 DEFAULT_TRACE = "cuda,nvtx,mpi"
 
 _LINE = re.compile(r"\[(\d+)\] ?(.*)", re.S)
-_TASK, _WORD, _STOP = "ranks.json", "rank.json", "stop"
-_RANK_FOLDER = re.compile(r"rank\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,26 +225,8 @@ def rank_folder(folder: Path, rank: int) -> RunFolder:
     return RunFolder(folder / f"rank{rank}")
 
 
-def rank_folders(folder: Path) -> list[Path]:
-    """Return the folders of the ranks in a run's folder, in their order."""
-    found = [path for path in folder.glob("rank*") if _RANK_FOLDER.fullmatch(path.name)]
-    return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name[4:]))
-
-
-def clear(folder: Path) -> None:
-    """Remove what a run left in the folders of its ranks."""
-    for old in rank_folders(folder):
-        for name in (*RunFolder.NAMES, _WORD):
-            (old / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            old.rmdir()
-    for name in (_TASK, _STOP):
-        (folder / name).unlink(missing_ok=True)
-
-
 def prepare(folder: Path, size: int) -> None:
-    """Make the folders of the ranks, and remove what an earlier run left in them."""
-    clear(folder)
+    """Make the folders of the ranks."""
     for rank in range(size):
         (folder / f"rank{rank}").mkdir(exist_ok=True)
 
@@ -301,9 +281,10 @@ def launch(
                 else "ending the ranks"
             ),
         )
+    (folder / STOP).unlink(missing_ok=True)
     words = _words(folder, task)
     if not words:
-        (folder / _TASK).unlink(missing_ok=True)  # nobody took it: nothing of this run is left
+        (folder / TASK).unlink(missing_ok=True)  # nobody took it: nothing of this run is left
     if ended.interrupted and not words:
         raise KeyboardInterrupt
     if len(words) < task.size and not ended.interrupted:
@@ -461,12 +442,12 @@ def _wait(look: Callable[[], _T], limit_s: float) -> _T:
 
 
 def _give(folder: Path, task: Task) -> None:
-    RunFolder(folder).write_json(folder / _TASK, json.dumps(dataclasses.asdict(task), indent=2))
+    RunFolder(folder).write_json(folder / TASK, json.dumps(dataclasses.asdict(task), indent=2))
 
 
 def _task(folder: Path, run: str, number: int) -> Task | None:
     """Return the task `number` of a run, once it is there."""
-    data = _read(folder / _TASK)
+    data = _read(folder / TASK)
     if data is None or (data["run"], data["number"]) != (run, number):
         return None
     return Task(**{**data, "command": tuple(data["command"]), "extra": tuple(data["extra"])})
@@ -476,7 +457,7 @@ def _words(folder: Path, task: Task) -> list[Word]:
     """Return what the ranks have said of `task` so far, in their order."""
     found = []
     for rank in range(task.size):
-        data = _read(folder / f"rank{rank}" / _WORD)
+        data = _read(folder / f"rank{rank}" / WORD)
         if data is not None and data["number"] == task.number:
             lists = {name: tuple(data[name]) for name in ("command", "argv", "last_lines", "table")}
             found.append(Word(**{**data, **lists}))
@@ -530,7 +511,7 @@ class _Peers:
         now = time.monotonic()
         if now - self._looked >= POLL_S:
             self._looked = now
-            if (self._folder / _STOP).exists():
+            if (self._folder / STOP).exists():
                 return True
             if self._failed_at is None and any(w.failed for w in self._words()):
                 self._failed_at = now
@@ -573,7 +554,7 @@ def _work(folder: Path, task: Task, rank: int) -> Word:
         word = dataclasses.replace(word, error=str(error), exit_code=error.exit_code)
     word = dataclasses.replace(word, last_lines=tuple(display.last), ended_utc_ns=time.time_ns())
     text = json.dumps(dataclasses.asdict(word), indent=2)
-    own.write_json(own.path / _WORD, text)
+    own.write_json(own.path / WORD, text)
     if word.failed:
         _wait(peers.all_ended, PEER_GRACE_S + GATHER_S)
     return word
@@ -631,14 +612,14 @@ def _record(
 def main(arguments: Sequence[str]) -> int:
     """Do what is to be done on a rank; with ``--stop``, tell all to end, and wait for it."""
     folder = Path(arguments[0])
-    data = _read(folder / _TASK)
+    data = _read(folder / TASK)
     task = _task(folder, data["run"], data["number"]) if data else None
     if task is None:
         msg = f"{folder} is not to be seen on {socket.gethostname()}: all hosts must see it."
         print(f"gpuscope: {msg}", file=sys.stderr)
         return MissingError.exit_code
     if "--stop" in arguments:
-        (folder / _STOP).touch()
+        (folder / STOP).touch()
         _wait(lambda: len(_words(folder, task)) == task.size, GATHER_S)
         return 0
     me = membership()

@@ -445,6 +445,31 @@ def test_a_launcher_that_starts_nothing_is_quoted(
     assert not (in_folder / "r").exists()
 
 
+def test_force_keeps_a_run_until_another_is_in_its_place(
+    in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    srun = in_folder / "bin" / "srun"
+    starts = srun.read_text()
+    assert run(in_folder, "works") == 0
+    analyses = (in_folder / "r" / "analysis.json").read_text()
+    srun.write_text("#!/bin/sh\nexit 1\n")
+    assert run(in_folder, "works", "--force", count=3) == 1
+    assert (in_folder / "r" / "analysis.json").read_text() == analyses
+    assert main(["analyze", "r"]) == 0
+    assert "all ranks together" in capfd.readouterr().out
+
+    srun.write_text(starts)
+    assert main(["run", "--nsys", "--force", "--out", "r", "--", "true"]) == 0
+    assert main(["analyze", "r"]) == 0
+    assert "all ranks together" not in capfd.readouterr().out
+    assert {path.name for path in (in_folder / "r").iterdir()} == {
+        "analysis.json",
+        "run.json",
+        "trace.nsys-rep",
+        "trace.sqlite",
+    }
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

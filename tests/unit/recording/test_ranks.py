@@ -13,6 +13,7 @@ import pytest
 from gpuscope import api, samples
 from gpuscope.analysis import Options
 from gpuscope.errors import MissingError, ProgramError, UsageError
+from gpuscope.recording import folder as folders
 from gpuscope.recording import ranks
 from gpuscope.report.ranks import JointRow, joint_rows, render
 from tests.make_trace import make_trace
@@ -83,17 +84,43 @@ def test_what_a_rank_knows_of_itself(
     assert ranks.membership(environment) == found
 
 
-def test_an_earlier_run_leaves_nothing(tmp_path: Path) -> None:
-    ranks.prepare(tmp_path, 3)
+def an_earlier_run(folder: Path) -> set[str]:
+    """Leave a run of three ranks, and a file of the user's; return the names of all files."""
+    ranks.prepare(folder, 3)
     for rank in range(3):
-        (tmp_path / f"rank{rank}" / "rank.json").write_text("{}")
-    (tmp_path / "rank2" / "mine.txt").write_text("kept")
-    (tmp_path / "stop").touch()
+        (folder / f"rank{rank}" / "rank.json").write_text("{}")
+    (folder / "rank2" / "mine.txt").write_text("kept")
+    (folder / "run.json").write_text("{}")
+    (folder / "stop").touch()
+    return files(folder)
 
-    ranks.prepare(tmp_path, 1)
 
-    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
-    assert files == {"rank0", "rank2", "rank2/mine.txt"}
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("of_all_ranks", [True, False])
+def test_an_earlier_run_leaves_nothing(tmp_path: Path, *, of_all_ranks: bool) -> None:
+    an_earlier_run(tmp_path)
+
+    run = folders.prepare(tmp_path, "x", force=True, of_all_ranks=of_all_ranks)
+    run.write_json(run.run, "{}")
+
+    assert files(tmp_path) == {"run.json", "rank2/mine.txt"}
+    assert {path.name for path in tmp_path.iterdir()} == {"run.json", "rank2"}
+
+
+def test_an_earlier_run_comes_back_where_nothing_replaces_it(tmp_path: Path) -> None:
+    before = an_earlier_run(tmp_path)
+
+    run = folders.prepare(tmp_path, "x", force=True, of_all_ranks=True)
+    ranks.prepare(tmp_path, 4)
+    assert run.remove_if_empty()
+
+    assert files(tmp_path) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"run.json", "stop"} | {
+        f"rank{rank}" for rank in range(3)
+    }
 
 
 def test_a_rank_that_never_meets_the_others(
