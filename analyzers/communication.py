@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
+from gpuscope.communication import UNFIT
 from gpuscope.intervals import Cover, Int64, number_rows, sum_by, union
 from gpuscope.model.classes import CODE, ENGINE_CODES
 from gpuscope.model.exchange import UNKNOWN, Exchange
@@ -70,7 +71,7 @@ def _of_host(trace: Trace, exchange: Exchange, number: int, calls: MpiCalls) -> 
         device=None,
         ranks=(),
         estimated=False,
-        reason=None,
+        reason=exchange.reason,
         clock=exchange.clocks.get(UNKNOWN),
         messages=(),
         worst=(),
@@ -101,7 +102,7 @@ def _of_device(
         device=device.number,
         ranks=exchange.ranks if len(kernels) else (),
         estimated=exchange.estimated and bool((exchange.transfer_ns[kernels] >= 0).any()),
-        reason=exchange.reason if len(kernels) else None,
+        reason=exchange.reason if len(kernels) or exchange.reason in UNFIT else None,
         clock=exchange.clocks.get(number),
         messages=table.kinds(),
         worst=table.worst(index),

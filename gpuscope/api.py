@@ -201,12 +201,12 @@ def analyze_together(
     progress: Progress = silent,
 ) -> Analyses:
     """Analyze the traces of one run: what one rank waited for, the others' traces say."""
-    return Analyses(
-        tuple(
-            analyze_trace(trace, dataclasses.replace(each, **known), analyzers, progress)
-            for trace, each, known in zip(traces, options, exchanged(traces), strict=True)
-        )
+    analyses = (
+        analyze_trace(trace, dataclasses.replace(each, **known), analyzers, progress)
+        for trace, each, known in zip(traces, options, exchanged(traces), strict=True)
     )
+    apart = communication.apart(traces)
+    return Analyses(tuple(dataclasses.replace(each, apart=apart) for each in analyses))
 
 
 def verify(

@@ -36,8 +36,9 @@ from gpuscope.matching import REASONS, Kernels, Matches, match
 from gpuscope.model.classes import CODE
 from gpuscope.model.exchange import UNKNOWN, Clock, Exchange
 from gpuscope.model.tables import Operations
-from gpuscope.model.trace import Trace
+from gpuscope.model.trace import Trace, run_of_ranks
 from gpuscope.nccl import BOTH_WAYS, IN, OUT, ROOTED, Asked, asked_for
+from gpuscope.units import format_ns
 
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
@@ -45,9 +46,15 @@ Bool = npt.NDArray[np.bool_]
 WAITS = re.compile(r"nvshmem\w*_wait_until")
 """Names of kernels that wait for a signal."""
 
-_TWICE = "two of the traces are of the same rank: name each rank once"
+TWICE = "two of the traces are of the same rank: name each rank once"
 ALONE = "there is one rank only"
-_NOT_TOGETHER = "the reports have no moment in common, or no time of day to tell"
+NOT_TOGETHER = "the reports have no moment in common, or no time of day to tell"
+UNFIT = (TWICE, NOT_TOGETHER)
+"""Why traces are not matched at all, whatever is in them."""
+_APART = (
+    "the traces were recorded {} apart, further than they are long, so that nothing is told of "
+    "them jointly: are they of one run?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +94,18 @@ def exchanges(traces: Sequence[Trace]) -> list[Exchange | None]:
 
 
 def _set_by_mpi(traces: Sequence[Trace], found: list[Exchange | None]) -> None:
-    """Where no kernels tell, let MPI's collectives tell how the ranks' clocks stand."""
-    if not _same_time(traces) or _seen_twice(traces):
+    """Where no kernels tell, let MPI's collectives tell how the ranks' clocks stand.
+
+    Of ranks that do not fit together this says why, also where they have no kernels.
+    """
+    unknown = [Exchange.unknown(len(_operations(trace))) for trace in traces]
+    if reason := _unfit(traces):
+        for number, known in enumerate(found):
+            found[number] = known or replace(unknown[number], reason=reason)
         return
     for number, clock in enumerate(mpi_clocks.clocks(traces)):
         if clock is not None:
-            exchange = found[number] or Exchange.unknown(len(_operations(traces[number])))
+            exchange = found[number] or unknown[number]
             places = (*range(len(traces[number].devices)), UNKNOWN)
             found[number] = replace(exchange, clocks=dict.fromkeys(places, clock))
 
@@ -136,11 +149,27 @@ def _rows_of(ranks: Sequence[_Rank], trace: int) -> Int64:
 
 def _mismatch(traces: Sequence[Trace], ranks: Sequence[_Rank]) -> str | None:
     """Say why the ranks are not those of one run, or return None."""
-    if len(ranks) < 2:
-        return ALONE
+    return ALONE if len(ranks) < 2 else _unfit(traces)
+
+
+def _unfit(traces: Sequence[Trace]) -> str | None:
+    """Say why the messages of several traces are not matched, or return None."""
     if not _same_time(traces):
-        return _NOT_TOGETHER
-    return _TWICE if _seen_twice(traces) else None
+        return NOT_TOGETHER
+    return TWICE if _seen_twice(traces) else None
+
+
+def apart(traces: Sequence[Trace]) -> str | None:
+    """Say that traces are not of the ranks of one run: they lie further apart than they are long.
+
+    None where they are near, where nobody can tell, as without the time of day, and of the ranks in
+    a run's folder: these are of one run whenever they worked.
+    """
+    spans = _spans(traces)
+    if len(spans) < 2 or run_of_ranks(traces) is not None:
+        return None
+    apart_ns = max(start for start, _ in spans) - min(end for _, end in spans)
+    return _APART.format(format_ns(apart_ns)) if apart_ns > sum(b - a for a, b in spans) else None
 
 
 def _seen_twice(traces: Sequence[Trace]) -> bool:
@@ -163,14 +192,19 @@ def _same_time(traces: Sequence[Trace]) -> bool:
     """Whether the traces, as far as their clocks are known, have a moment in common."""
     if len(traces) == 1:
         return True
-    spans = [
+    spans = _spans(traces)
+    if len(spans) < len(traces):
+        return False
+    return max(start for start, _ in spans) < min(end for _, end in spans)
+
+
+def _spans(traces: Sequence[Trace]) -> list[tuple[int, int]]:
+    """Return, by the time of day, from when to when the traces that know it worked."""
+    return [
         (trace.start_utc_ns + span[0], trace.start_utc_ns + span[1])
         for trace in traces
         if trace.start_utc_ns is not None and (span := trace.span_ns) is not None
     ]
-    if len(spans) < len(traces):
-        return False
-    return max(start for start, _ in spans) < min(end for _, end in spans)
 
 
 def _described(trace: Trace, ranks: Sequence[_Rank], asked: Asked, reason: str | None) -> Exchange:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import pandas as pd
 
-from gpuscope import api, story
+from gpuscope import api, communication, story
 from gpuscope.analysis import Options, chosen
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.cases import Case
@@ -507,7 +507,8 @@ class Ranks(Sequence[Trace]):
         """Return the verdict of every pair of classes on each rank, and the joint one.
 
         Rows are (range, a, b), of all ranges or those of a name or glob. Jointly a pair is what it
-        is on the worst rank that has it; one without any GPU work is inconclusive.
+        is on the worst rank that has it; one without any GPU work is inconclusive. Of traces
+        recorded too far apart to be of one run the joint one is None.
 
         Raises
         ------
@@ -527,7 +528,8 @@ class Ranks(Sequence[Trace]):
         index = pd.MultiIndex.from_tuples(
             [(row.range, row.a, row.b) for row in found], names=["range", "a", "b"]
         )
-        verdicts = [(row.joint, *row.verdicts) for row in found]
+        apart = communication.apart([each.raw for each in self])
+        verdicts = [(None if apart else row.joint, *row.verdicts) for row in found]
         return pd.DataFrame(verdicts, index=index, columns=["joint", *self.names])
 
     def causes(self, range: str | None = None) -> pd.DataFrame:

@@ -171,7 +171,9 @@ def _print(args: argparse.Namespace, analyses: Analyses) -> None:
         console = stdout_console()
         for analysis in analyses.traces:
             render_analysis(analysis, console, args.top)
-        if ranks.are_ranks(analyses.traces):
+        if analyses.traces[0].apart:
+            console.print(f"note: {analyses.traces[0].apart}", markup=False, highlight=False)
+        elif ranks.are_ranks(analyses.traces):
             ranks.render(analyses.traces, None, console)
         phases.render(analyses.traces, _result_beside(analyses.traces[0].trace.path), console)
         suggest(analyses.traces, args.trace)

@@ -174,6 +174,9 @@ def one_clock(traces: Sequence[Trace]) -> Alignment:
     if len(traces) == 1 or len(known) < len(traces):
         note = "A trace has no time of day, so that all are shown from their first operation."
         return Alignment(tuple(-trace.origin_ns for trace in traces), note)
+    if reason := communication.apart(traces):
+        note = f"{reason[0].upper()}{reason[1:]} All are shown from their first operation."
+        return Alignment(tuple(-trace.origin_ns for trace in traces), note, common=False)
     note = "The traces share one clock by the time of day."
     clocks = [
         clock
@@ -189,16 +192,6 @@ def one_clock(traces: Sequence[Trace]) -> Alignment:
             f"{format_ns(max(clock.residual_ns for clock in clocks))})."
         )
     placed = list(zip(known, traces, strict=True))
-    spans = [(time + span[0], time + span[1]) for time, trace in placed if (span := trace.span_ns)]
-    apart = max((begin for begin, _ in spans), default=0) - min(
-        (end for _, end in spans), default=0
-    )
-    if apart > sum(end - begin for begin, end in spans):
-        note = (
-            "The traces were recorded far apart, so that all are shown from their first "
-            "operation: are they of one run?"
-        )
-        return Alignment(tuple(-trace.origin_ns for trace in traces), note, common=False)
     begins = [time + trace.origin_ns for time, trace in placed if trace.duration_ns]
     zero = min(begins, default=min(known))
     return Alignment(tuple(time - zero for time in known), note)

@@ -21,6 +21,7 @@ from gpuscope.analysis import Analyzer, Options, run_all
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.analyzers.not_seen import MAX_MISSED_SHARE
 from gpuscope.cases import LIBRARY_DOMAINS, SMALL_REGION_SHARE
+from gpuscope.communication import apart
 from gpuscope.gates.figures import (
     AbsentError,
     Figure,
@@ -172,6 +173,8 @@ def verify(
 
 
 def _notes(traces: Sequence[Trace]) -> Iterable[str]:
+    if reason := apart(traces):
+        yield reason
     for trace in traces:
         damaged = sum(trace.damaged.values())
         if damaged:

@@ -13,13 +13,14 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 _T = TypeVar("_T")
 _UNPRINTABLE = re.compile(r"[\x7f-\xa0\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 """What JSON allows in a text as it is though a terminal may obey it."""
-_OPTIONAL_KEYS = ("per_instance", "per_message")
+_OPTIONAL_KEYS = ("per_instance", "per_message", "apart")
 
 
 def to_jsonable(value: Any) -> Any:
     """Turn a result into dicts, lists and numbers, a key a field.
 
-    ``schema_version`` comes first; ``per_instance`` is left out where it was not asked for.
+    ``schema_version`` comes first; optional ones such as ``per_instance`` are left out where they are
+    None.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [f.name for f in dataclasses.fields(value)]

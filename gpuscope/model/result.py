@@ -591,6 +591,8 @@ class Analysis:
     findings: tuple[Finding, ...]
     abstained: tuple[Abstention, ...]
     communication: tuple[Communication, ...] = ()
+    apart: str | None = None
+    """Why the traces asked for together are not those of the ranks of one run, if so."""
     schema_version: int = field(default=SCHEMA_VERSION)
 
     def ranges_named(self, name: str) -> tuple[RangeResult, ...]:

@@ -241,11 +241,17 @@ def shown_names(traces: Sequence[Trace]) -> list[str]:
     return [shown_name(Path(trace.path)) for trace in traces]
 
 
-def shown_title(traces: Sequence[Trace]) -> str:
-    """Return what people call the traces of one page: the run whose ranks they are, or each."""
+def run_of_ranks(traces: Sequence[Trace]) -> Path | None:
+    """Return the folder of the run whose ranks several traces are, None where there is none."""
     paths = [Path(trace.path) for trace in traces]
     folders = {path.parent.parent for path in paths if path.name in RUN_TRACES}
     of_ranks = len(traces) > 1 and all(path.parent.name.startswith("rank") for path in paths)
-    if of_ranks and len(folders) == 1:
-        return f"{min(folders).name}: {len(traces)} ranks"
-    return " + ".join(map(shown_name, paths))
+    return min(folders) if of_ranks and len(folders) == 1 else None
+
+
+def shown_title(traces: Sequence[Trace]) -> str:
+    """Return what people call the traces of one page: the run whose ranks they are, or each."""
+    folder = run_of_ranks(traces)
+    if folder is not None:
+        return f"{folder.name}: {len(traces)} ranks"
+    return " + ".join(shown_name(Path(trace.path)) for trace in traces)

@@ -18,8 +18,7 @@ from gpuscope.model.comparison import (
     OperationChange,
     ScopeChange,
 )
-from gpuscope.report.rows import WHOLE_TRACE, in_range
-from gpuscope.report.table import escaped
+from gpuscope.report.rows import WHOLE_TRACE, escaped, in_range
 from gpuscope.units import counted, format_ns, format_ratio, printable, visible
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from gpuscope.model.gates import GateRow, Verification
-from gpuscope.report.table import escaped
+from gpuscope.report.rows import escaped
 from gpuscope.units import printable, visible
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuscope.model.result import Analysis, Judgement
 from gpuscope.model.trace import told_apart
-from gpuscope.report.rows import scope_rows
+from gpuscope.report.rows import escaped, scope_rows
 from gpuscope.report.text import VERDICT_STYLE
 from gpuscope.units import format_ratio, printable, visible
 
@@ -73,8 +73,8 @@ def _order(verdict: str) -> int:
 
 
 def are_ranks(analyses: Sequence[Analysis]) -> bool:
-    """Say whether these are different ranks, as far as their traces tell."""
-    return bool(told_apart(list(map(_ranks, analyses))))
+    """Say whether these are different ranks of one run, as far as their traces tell."""
+    return analyses[0].apart is None and bool(told_apart(list(map(_ranks, analyses))))
 
 
 def _ranks(analysis: Analysis) -> set[int | None]:
@@ -90,15 +90,14 @@ def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: C
 
     from gpuscope.report.text import render_judgement
 
-    rows = joint_rows(analyses)
-    if rows:
+    rows, left_out = _shown(analyses)
+    if rows or left_out:
         table = Table(
             box=box.SIMPLE_HEAD, pad_edge=False, title="all ranks together", title_justify="left"
         )
-        for name in ("range", "pair", *map(_name, analyses), "joint"):
+        for name in ("range", "pair", *(_plain(_name(each)) for each in analyses), "joint"):
             table.add_column(name)
-        material = [row for row in rows if row.joint != "immaterial"]
-        for row in material[:_PAIRS]:
+        for row in rows:
             cells = [
                 ABSENT if verdict is None else f"{_styled(verdict)} {format_ratio(ratio)}"
                 for verdict, ratio in zip(row.verdicts, row.overlap_ratios, strict=True)
@@ -106,20 +105,51 @@ def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: C
             name = printable(visible(row.range), 40)
             table.add_row(_plain(name), f"{row.a} ∩ {row.b}", *cells, _styled(row.joint))
         console.print(table)
-        if len(material) > _PAIRS:
-            more = f"{len(material) - _PAIRS:,} more: name ranges with --range"
-            console.print(f"[dim]{more}[/dim]", highlight=False)
-        small = len(rows) - len(material)
-        if small:
-            pairs = f"{small:,} more pair{'s are' if small > 1 else ' is'}"
-            console.print(f"[dim]{pairs} immaterial on every rank[/dim]", highlight=False)
+        for line in left_out:
+            console.print(f"[dim]{line}[/dim]", highlight=False)
     if judgement is not None and judgement.rows:
         render_judgement(judgement, console)
 
 
+def to_markdown(analyses: Sequence[Analysis]) -> str:
+    """Return the joint verdicts in markdown, or why there are none; nothing for no ranks."""
+    if analyses[0].apart:
+        return f"{escaped(analyses[0].apart)}\n"
+    rows, left_out = _shown(analyses) if are_ranks(analyses) else ((), ())
+    if not rows and not left_out:
+        return ""
+    names = ("range", "pair", *(escaped(_name(each)) for each in analyses), "joint")
+    lines = ["### all ranks together\n", _line(names), _line(["---"] * len(names))]
+    for row in rows:
+        cells = [
+            ABSENT if verdict is None else f"{verdict} {format_ratio(ratio)}"
+            for verdict, ratio in zip(row.verdicts, row.overlap_ratios, strict=True)
+        ]
+        lines.append(_line([escaped(visible(row.range)), f"{row.a} ∩ {row.b}", *cells, row.joint]))
+    return "\n".join([*lines, *(f"\n{line}" for line in left_out), ""])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _shown(analyses: Sequence[Analysis]) -> tuple[Sequence[JointRow], Sequence[str]]:
+    """Return the rows that people get, and what is said of those left out."""
+    rows = joint_rows(analyses)
+    material = [row for row in rows if row.joint != "immaterial"]
+    left_out = []
+    if len(material) > _PAIRS:
+        left_out.append(f"{len(material) - _PAIRS:,} more: name ranges with --range")
+    small = len(rows) - len(material)
+    if small:
+        pairs = f"{small:,} more pair{'s are' if small > 1 else ' is'}"
+        left_out.append(f"{pairs} immaterial on every rank")
+    return material[:_PAIRS], left_out
+
+
 def _name(analysis: Analysis) -> str:
     ranks = [rank for rank in _ranks(analysis) if rank is not None]
-    return f"rank {min(ranks)}" if ranks else _plain(printable(analysis.trace.path, 30))
+    return f"rank {min(ranks)}" if ranks else printable(analysis.trace.path, 30)
 
 
 def _styled(verdict: str) -> str:

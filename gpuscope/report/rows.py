@@ -37,6 +37,8 @@ class ScopeRow:
 
 
 WHOLE_TRACE = "(whole trace)"
+_LONGEST_TEXT = 1_000
+"""Longer texts are cut in markdown: a C++ name can have a megabyte."""
 
 
 def scope_rows(analysis: Analysis) -> tuple[ScopeRow, ...]:
@@ -305,3 +307,11 @@ def abstentions(analysis: Analysis) -> list[str]:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         sentences.append(f"{', '.join(names[:_NAMED])}{more} could not look: {reason}")
     return sentences
+
+
+def escaped(text: str) -> str:
+    """Make a text safe in markdown: a name from a trace is no markup."""
+    clean = printable(text, _LONGEST_TEXT)
+    for char in "\\`*_|<>[]":
+        clean = clean.replace(char, f"\\{char}")
+    return clean

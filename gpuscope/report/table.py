@@ -7,9 +7,11 @@ import io
 from collections.abc import Iterable, Sequence
 
 from gpuscope.model.result import Analysis
+from gpuscope.report import ranks
 from gpuscope.report.rows import (
     PAIR_COLUMNS,
     ScopeRow,
+    escaped,
     in_range,
     message_name,
     pair_rows,
@@ -20,9 +22,6 @@ from gpuscope.report.rows import (
     where_of,
 )
 from gpuscope.units import format_bytes, format_ns, format_ratio, printable, visible
-
-_LONGEST_TEXT = 1_000
-"""Longer texts are cut in markdown: a C++ name can have a megabyte."""
 
 _LONGEST_CELL = 32_000
 """The same in CSV: spreadsheets hold 32,767 characters in a cell."""
@@ -80,7 +79,7 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
             for finding in analysis.findings
         )
         parts.append("")
-    return "\n".join(parts)
+    return "\n".join([*parts, ranks.to_markdown(analyses)])
 
 
 def _message_rows(analysis: Analysis) -> list[str]:
@@ -115,11 +114,3 @@ def _markdown_rows(row: ScopeRow, where: str) -> list[str]:
     if small:
         lines.append(f"{head}| {', '.join(small)} | – | – | immaterial |")
     return lines
-
-
-def escaped(text: str) -> str:
-    """Make a text safe in markdown: a name from a trace is no markup."""
-    clean = printable(text, _LONGEST_TEXT)
-    for char in "\\`*_|<>[]":
-        clean = clean.replace(char, f"\\{char}")
-    return clean

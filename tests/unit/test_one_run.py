@@ -1,0 +1,80 @@
+"""Several traces in one call: the ranks of one run, or of different ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuscope
+from gpuscope import api, samples
+from gpuscope.app import layout
+from gpuscope.app.state import Session
+from gpuscope.cli import main
+from gpuscope.communication import NOT_TOGETHER
+
+OVERLAP = [samples.path(f"jacobi_mpi_overlap_r{rank}") for rank in (0, 1)]
+BLOCKING = [samples.path(f"jacobi_mpi_blocking_r{rank}") for rank in (0, 1)]
+DIFFERENT = [OVERLAP[0], BLOCKING[1]]
+WHY = "the traces were recorded 14.1 s apart, further than they are long"
+
+
+def run_of(folder: Path, paths: list[Path]) -> Path:
+    """Make the folder of a run of these ranks."""
+    for rank, path in enumerate(paths):
+        (folder / f"rank{rank}").mkdir(parents=True)
+        shutil.copy(path, folder / f"rank{rank}" / "trace.sqlite")
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert main([str(word) for word in words]) == 0
+    return capsys.readouterr().out
+
+
+def test_traces_of_different_runs_have_no_joint_verdicts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out = said(capsys, "analyze", *DIFFERENT)
+    assert f"note: {WHY}" in out
+    assert "all ranks together" not in out
+    markdown = said(capsys, "analyze", "--markdown", *DIFFERENT)
+    assert WHY in markdown
+    assert "joint |" not in markdown
+    for one in json.loads(said(capsys, "analyze", "--json", *DIFFERENT)):
+        assert one["apart"].startswith(WHY)
+        assert [entry["reason"] for entry in one["communication"]] == [NOT_TOGETHER]
+    expect = ("--expect", "overlapped: span < 1 s")
+    assert f"note {WHY}" in said(capsys, "verify", *DIFFERENT, *expect)
+    session = Session([api.open_trace(path) for path in DIFFERENT])
+    assert not session.of_ranks
+    assert WHY[1:] in str(layout.notes(session))
+    frame = gpuscope.load_ranks(*DIFFERENT).verdicts("overlapped")
+    assert frame["joint"].isna().all()
+    assert set(frame["rank 1"]) > {"serialized"}
+
+
+@pytest.mark.parametrize("form", ["analyze", "report"])
+def test_the_ranks_of_a_run_have_their_joint_verdicts_in_markdown(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, list[Any]] = {"analyze": ["--markdown"], "report": ["--format", "md"]}
+    out = said(capsys, form, *OVERLAP, *options[form])
+    assert "| range | pair | rank 0 | rank 1 | joint |\n| --- | --- | --- | --- | --- |\n" in out
+    row = "| overlapped | h2d ∩ kernel | overlapped 93.9 % | immaterial 100.0 % | overlapped |\n"
+    assert row in out
+    assert "more pairs are immaterial on every rank" in out
+    assert "joint" not in said(capsys, form, OVERLAP[0], *options[form])
+
+
+def test_the_ranks_in_a_folder_are_of_one_run_whenever_they_worked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(tmp_path / "run", DIFFERENT)
+    assert "all ranks together" in said(capsys, "analyze", run)
+    told = json.loads(said(capsys, "analyze", "--json", run))
+    assert ["apart" in one for one in told] == [False, False]
