@@ -52,8 +52,8 @@ NOT_TOGETHER = "the reports have no moment in common, or no time of day to tell"
 UNFIT = (TWICE, NOT_TOGETHER)
 """Why traces are not matched at all, whatever is in them."""
 _APART = (
-    "the traces were recorded {} apart, further than they are long, so that nothing is told of "
-    "them jointly: are they of one run?"
+    "the traces were recorded {} apart, further than they are long, so that no verdict is of all "
+    "of them: are they of one run?"
 )
 
 

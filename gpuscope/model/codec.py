@@ -19,8 +19,8 @@ _OPTIONAL_KEYS = ("per_instance", "per_message", "apart")
 def to_jsonable(value: Any) -> Any:
     """Turn a result into dicts, lists and numbers, a key a field.
 
-    ``schema_version`` comes first; optional ones such as ``per_instance`` are left out where they are
-    None.
+    ``schema_version`` comes first; ``per_instance`` and other optional ones are left out where
+    they are None.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [f.name for f in dataclasses.fields(value)]
