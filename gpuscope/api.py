@@ -37,7 +37,7 @@ from gpuscope.model.result import (
     RangeResult,
     Scope,
 )
-from gpuscope.model.trace import RUN_TRACES, Trace
+from gpuscope.model.trace import RUN_TRACES, Trace, run_of_ranks
 from gpuscope.progress import Progress, silent
 from gpuscope.readers import cache, results, settings
 from gpuscope.readers import open_trace as read_export
@@ -255,13 +255,22 @@ def compare(
     Raises
     ------
     UsageError
-        A trace is named twice on one side, and would be taken for two repetitions.
+        A trace is named twice on one side, or the traces of one are of different ranks: they would
+        be taken for repetitions.
     """
     sides = [_all_repetitions(side) for side in (before, after)]
     traces = [
         [open_trace(path, rules, None, progress, use_cache=use_cache) for path in side]
         for side in sides
     ]
+    for side in traces:
+        ranks = {frozenset(process.rank for process in trace.processes) - {None} for trace in side}
+        if run_of_ranks(side) is not None or len(ranks - {frozenset()}) > 1:
+            msg = (
+                f"{' and '.join(trace.path for trace in side)} are of different ranks, no "
+                "repetitions: name the folders of the runs, or a rank's on each side."
+            )
+            raise UsageError(msg)
     options = [told_beside(path) for side in sides for path in side]
     found = comparing.compare(traces[0], traces[1], options, paths=paths)
     others = _places(sides[1])
@@ -325,14 +334,19 @@ def propose_budget(
 ) -> str:
     """Return a budget that the good runs at `paths` meet: see :func:`gates.budget.propose`.
 
+    Of a run of several ranks each must meet it.
+
     Raises
     ------
     UsageError
         A run is named twice, and would be taken for two repetitions.
     """
-    paths = _each_once([history.find_run(path) for path in paths])
-    traces = [open_trace(path, rules) for path in paths]
-    options = [_options([path], [trace])[0] for path, trace in zip(paths, traces, strict=True)]
+    traces: list[Trace] = []
+    options: list[Options] = []
+    for run in [of_ranks([path]) for path in _each_once([*map(history.find_run, paths)])]:
+        of_run = [open_trace(path, rules) for path in run]
+        traces += of_run
+        options += _options(run, of_run)
     return budget.propose(traces, options, attribute=attribute, times=times)
 
 

@@ -8,7 +8,8 @@ For example:
   gpuscope verify trace.sqlite --budget budget.toml --junit gates.xml
   gpuscope verify --figures                            all figures, units, statistics and causes
 
-Several traces in one call are the ranks of one run; with --record they are repetitions of it.
+Several traces in one call are the ranks of one run; with --record they are repetitions of it,
+and the folder of a run stands for all of its ranks.
 docs/gates.md has the grammar. Exits with 0 when all expectations are met, with 4 when one is not,
 and with 5 when none fails but one cannot be judged: its range, class or table is not there, records
 were lost, or the clock is too coarse. Under GitHub Actions each of these becomes an annotation.

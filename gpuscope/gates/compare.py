@@ -117,7 +117,7 @@ def compare(
         raise CannotJudgeError(msg)
     scopes = tuple(_scope_change(key, old.get(key), new.get(key)) for key in keys)
     sides = _causes(before, options[:split]), _causes(after, options[split:])
-    ranks = {key[1]: samples.rank for key, samples in (*old.items(), *new.items())}
+    ranks = {key[1]: _rank(old.get(key), new.get(key)) for key in keys}
     causes = tuple(_cause_changes(*sides, (len(before), len(after)), ranks))
     return Comparison(
         before=tuple(trace.path for trace in before),
@@ -164,12 +164,10 @@ def _notes(
 
 def _scope_change(key: ScopeKey, old: ScopeSamples | None, new: ScopeSamples | None) -> ScopeChange:
     path, process, device = key
-    one = old or new
-    assert one is not None
     both = old is not None and new is not None
     return ScopeChange(
         path=path,
-        rank=one.rank,
+        rank=_rank(old, new),
         process=process,
         device=device,
         state="both" if both else "gone" if old else "new",
@@ -178,6 +176,12 @@ def _scope_change(key: ScopeKey, old: ScopeSamples | None, new: ScopeSamples | N
         figures=tuple(_figure_changes(old, new)) if old and new else (),
         operations=tuple(_operation_changes(old, new)) if old and new else (),
     )
+
+
+def _rank(old: ScopeSamples | None, new: ScopeSamples | None) -> int | None:
+    """Return the rank that a scope is of, None where it is of another on each side."""
+    ranks = {side.rank for side in (old, new) if side is not None}
+    return ranks.pop() if len(ranks) == 1 else None
 
 
 def _figure_changes(old: ScopeSamples, new: ScopeSamples) -> Iterator[Change]:

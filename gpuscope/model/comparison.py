@@ -69,6 +69,7 @@ class ScopeChange:
     path: str | None
     """None: the whole trace."""
     rank: int | None
+    """None where it is not known, or another on each side."""
     process: int
     """Number of the process in the order of the trace, from 0: pids differ from run to run."""
     device: int

@@ -78,3 +78,32 @@ def test_the_ranks_in_a_folder_are_of_one_run_whenever_they_worked(
     assert "all ranks together" in said(capsys, "analyze", run)
     told = json.loads(said(capsys, "analyze", "--json", run))
     assert ["apart" in one for one in told] == [False, False]
+
+
+def test_ranks_are_no_repetitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = run_of(tmp_path / "B", BLOCKING), run_of(tmp_path / "R", OVERLAP)
+    ranks = [str(run / f"rank{rank}") for run in (before, after) for rank in (0, 1)]
+    for one, two, three, four in (ranks, map(str, [*BLOCKING, *OVERLAP])):
+        assert main(["compare", one, two, "--with", three, four]) == 2
+        said = capsys.readouterr().err
+        assert "are of different ranks, no repetitions: name the folders of the runs" in said
+    assert main(["compare", str(before), str(after)]) == 0
+    assert "overlapped · rank 1 · GPU" in capsys.readouterr().out
+
+
+def test_a_rank_against_another_has_no_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "rank 0" not in said(capsys, "compare", *OVERLAP)
+    told = json.loads(said(capsys, "compare", "--json", *OVERLAP))
+    assert {scope["rank"] for scope in told["scopes"]} == {None}
+    same = json.loads(said(capsys, "compare", "--json", OVERLAP[1], BLOCKING[1]))
+    assert {scope["rank"] for scope in same["scopes"]} == {1}
+
+
+def test_a_budget_is_of_all_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, budget = run_of(tmp_path / "R", OVERLAP), tmp_path / "budget.toml"
+    said(capsys, "verify", "--record", run, "-o", budget)
+    assert "rank0/trace.sqlite, " in budget.read_text("utf-8")
+    assert "rank1/trace.sqlite" in budget.read_text("utf-8")
+    said(capsys, "verify", run, "--budget", budget)
+    blocking = run_of(tmp_path / "B", BLOCKING)
+    assert main(["verify", str(blocking), "--budget", str(budget)]) == 4
