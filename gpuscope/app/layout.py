@@ -18,6 +18,7 @@ from gpuscope.report.ranks import WORST_FIRST
 from gpuscope.report.rows import (
     abstentions,
     at_once,
+    communication,
     numbered_names,
     saving_parts,
     saving_text,
@@ -214,15 +215,24 @@ def _jointly(
     """
     worst: dict[tuple[str, str], tuple[Any, int, RangeResult]] = {}
     figures: dict[str, dict[tuple[str, str], Any]] = {"pairs": {}, "links": {}}
+    small: dict[tuple[str, str], str] = {}
     for number, entry in entries:
         for kind, pairs in (("pairs", entry.scope.pairs), ("links", entry.link_pairs)):
             for pair in pairs:
+                if pair.verdict == "immaterial":
+                    name = session.timeline.names[number]
+                    small[pair.a, pair.b] = f"{small.get((pair.a, pair.b), '')}; {name}: immaterial"
                 order = WORST_FIRST.index(pair.verdict), pair.overlap_ratio or 0.0
                 known = worst.get((pair.a, pair.b))
                 if known is None or order < known[0]:
                     worst[pair.a, pair.b] = order, number, entry
                     where = f"{session.timeline.names[number]}: {pair.reason}"
                     figures[kind][pair.a, pair.b] = dataclasses.replace(pair, reason=where)
+    for known_pairs in figures.values():
+        for key in small.keys() & known_pairs.keys():
+            pair = known_pairs[key]
+            if pair.verdict != "immaterial":  # whom the worst rank speaks for
+                known_pairs[key] = dataclasses.replace(pair, reason=pair.reason + small[key])
     unknown = _without_work(session)
     for known_pairs in figures.values() if unknown else ():
         for key, pair in known_pairs.items():
@@ -331,7 +341,8 @@ def _card(
             html.P([html.Span(f"span {span}"), *gain], className="sums"),
             *[_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in pairs],
             *links,
-            *([] if links and not beside else _beside(scope, beside)),
+            *([] if links and not beside else _beside(scopes, on_gpu, beside)),
+            *_hidden(scopes),
         ],
         className="card",
         type="button",
@@ -344,7 +355,9 @@ def _least_to_largest(values: Sequence[Any], write: Callable[[Any], str]) -> str
     return " to ".join(dict.fromkeys(write(each) for each in (min(values), max(values))))
 
 
-def _beside(scope: Scope, beside: Sequence[PairFigures]) -> list[Any]:
+def _beside(
+    scopes: Sequence[Scope], on_gpu: Sequence[PairFigures], beside: Sequence[PairFigures]
+) -> list[Any]:
     """Say what has no line of its own: pairs too small to matter or to judge, or no pair at all."""
     if beside:
         open_ = sum(pair.verdict == "inconclusive" for pair in beside)
@@ -355,11 +368,36 @@ def _beside(scope: Scope, beside: Sequence[PairFigures]) -> list[Any]:
         ]
         reasons = " · ".join(f"{p.a} ∩ {p.b}: {p.reason}" for p in beside)
         return [html.P("; ".join(filter(None, words)), className="where", title=reasons)]
-    if scope.pairs:
+    if on_gpu:
         return []
-    ran = [f"{name} ran, {at_once(scope, name)}" for name in scope.concurrency.classes]
+    ran = [f"{name} ran, {at_once(scopes[0], name)}" for name in scopes[0].concurrency.classes]
     alone = f"only {', '.join(ran)}" if ran else "nothing ran"
-    return [html.P(f"{alone}: there is no pair to overlap", className="where")]
+    lines = [html.P(f"{alone}: there is no pair to overlap", className="where")]
+    talk, bare = zip(*map(communication, scopes), strict=True)
+    if any(talk):
+        told = (
+            f"communication {_least_to_largest(talk, format_ns)}, "
+            f"{_least_to_largest(bare, format_ns)} of it under no kernel"
+        )
+        lines.append(html.P(told, className="where"))
+    return lines
+
+
+def _hidden(scopes: Sequence[Scope]) -> list[Any]:
+    """Say what share of the transfers lies under kernels, and beside it of the host's time in MPI.
+
+    The latter is no pair of a card, as it moves nothing: see `gpuscope.report.phases`.
+    """
+    phases = [each.phases for each in scopes if each.phases and each.phases.compute_ns]
+    hidden = [each.hidden_ratio for each in phases if each.hidden_ratio is not None]
+    in_mpi = [each.mpi_hidden_ns / each.mpi_ns for each in phases if each.mpi_ns]
+    if not hidden or not in_mpi:
+        return []
+    text = (
+        f"transfers {_least_to_largest(hidden, format_ratio)} hidden · "
+        f"time in MPI {_least_to_largest(in_mpi, format_ratio)} beside kernels"
+    )
+    return [html.P(text, className="where", title="Only transfers prove overlap")]
 
 
 def _row(name: str, ratio: float | None, verdict: str, reason: str) -> Any:

@@ -18,6 +18,8 @@ MAX_CARDS = 8
 FEW_INNER = 4
 """A single outermost range is joined on the cards by the ranges in it when these are so few."""
 _LIBRARY_DOMAINS = {"NCCL", "MPI"}
+_OWN = 0
+"""The kind of ranges that are the program's own."""
 
 Rank = tuple[bool, int, int]
 """Whether no benchmark judges a range, what kind it is, how deep it nests: the least is best."""
@@ -28,13 +30,14 @@ def order_ranges(
 ) -> tuple[tuple[RangeResult, ...], tuple[RangeResult, ...]]:
     """Return the ranges that have pairs, the best ones first, and those that get a card.
 
-    Where none has any, all that launched work are returned: how many ran at once is the question.
-    A card have the best ones and their peers. What these hold stays out, unless there is but one
-    and it holds few.
+    Where none of the program's own has any, all that launched work are returned: how many ran at
+    once is the question. A card have the best ones and their peers. What these hold stays out,
+    unless there is but one and it holds few.
     """
     ranks = _ranks(trace, limits)
     paired = [entry for entry in analysis.ranges if entry.scope.pairs or entry.link_pairs]
-    ranked = sorted(paired or analysis.ranges, key=lambda entry: ranks[entry.name])
+    own = any(ranks[entry.name][1] == _OWN for entry in paired)
+    ranked = sorted(paired if own else analysis.ranges, key=lambda entry: ranks[entry.name])
     return tuple(ranked), tuple(_carded(ranked, ranks)[:MAX_CARDS])
 
 
@@ -62,7 +65,7 @@ def _ranks(trace: Trace, limits: RatioLimits) -> dict[str, Rank]:
     for number, depth, library in _names_of(trace.ranges, trace.strings):
         name = trace.strings[number]
         # A benchmark's own frame and the calls of libraries are seldom the question.
-        kind = 2 if library else int(name.startswith(FRAME_PREFIX))
+        kind = 2 if library else 1 if name.startswith(FRAME_PREFIX) else _OWN
         ranks[name] = (name not in judged, kind, depth)
     return ranks
 

@@ -590,6 +590,30 @@ def test_of_several_traces_each_range_says_which() -> None:
     assert labels == ["step · a.sqlite", "step · b.sqlite"]
 
 
+def test_cards_of_ranges_that_only_communicate_say_what_ran() -> None:
+    traces = [api.open_trace(samples.path(f"nccl_several_r{rank}")) for rank in (0, 1)]
+    one, several = layout.cards(Session(traces))
+    assert "one at a time: there is no pair to overlap" in str(one)
+    assert "only comm ran, up to 2 at once, 1.9 in the mean" in str(several)
+    told = "communication 858 µs to 869 µs, 858 µs to 869 µs of it under no kernel"
+    assert told in str(several)
+    # Pairs with the host's time in MPI are none of the card's, so that there is something to say.
+    alone = make_trace(
+        comm=[(0, MS, "s7")], ranges=[("step", 0, 2 * MS)], mpi=[("MPI_Wait", 0, MS)]
+    )
+    (card,) = layout.cards(made(alone))
+    assert "only comm ran, one at a time" in str(card)
+
+
+def test_a_card_says_what_was_hidden_of_transfers_and_of_the_time_in_mpi() -> None:
+    traces = [api.open_trace(samples.path(f"jacobi_mpi_overlap_r{rank}")) for rank in (0, 1)]
+    *others, overlapped = layout.cards(Session(traces))
+    told = "transfers 95.8 % to 99.2 % hidden · time in MPI 84.8 % to 100.0 % beside kernels"
+    assert told in str(overlapped)
+    assert "rank 0: 93.9 % of h2d runs under kernel; rank 1: immaterial" in str(overlapped)
+    assert "hidden" not in str(others)  # these compute, or transfer, alone
+
+
 def test_ranges_of_kernels_alone_have_cards_that_say_how_many_ran_at_once() -> None:
     session = Session([api.open_trace(samples.path("hyperq"))])
     assert card_names(session) == ["hyperq", "concurrent", "serial", "full_gpu"]
