@@ -70,7 +70,7 @@ def render(
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),  # fits a terminal of 80 columns
-        pad_edge=False,
+        show_edge=False,
         title=title,
         title_justify="left",
     )

@@ -93,7 +93,11 @@ def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: C
     rows, left_out = _shown(analyses)
     if rows or left_out:
         table = Table(
-            box=box.SIMPLE_HEAD, pad_edge=False, title="all ranks together", title_justify="left"
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),  # two ranks fit a terminal of 80 columns
+            show_edge=False,
+            title="all ranks together",
+            title_justify="left",
         )
         for name in ("range", "pair", *(_plain(_name(each)) for each in analyses), "joint"):
             table.add_column(name)

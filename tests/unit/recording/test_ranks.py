@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from gpuscope import api, samples
 from gpuscope.analysis import Options
 from gpuscope.errors import MissingError, ProgramError, UsageError
 from gpuscope.recording import folder as folders
 from gpuscope.recording import ranks
+from gpuscope.report import phases
 from gpuscope.report.ranks import JointRow, joint_rows, render
 from tests.make_trace import make_trace
 
@@ -295,7 +297,6 @@ def test_a_launcher_that_lingers_is_over_a_moment_after_the_last_word(
 def test_pairs_that_are_immaterial_on_every_rank_are_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from rich.console import Console
 
     both = api.analyze([samples.path("jacobi_nccl_r0"), samples.path("jacobi_nccl_r1")])
     render(both.traces, None, Console(width=120))
@@ -304,3 +305,13 @@ def test_pairs_that_are_immaterial_on_every_rank_are_counted(
     everywhere = [row for row in joint_rows(both.traces) if row.joint == "immaterial"]
     assert len(shown) == len(joint_rows(both.traces)) - len(everywhere)
     assert f"{len(everywhere)} more pairs are immaterial on every rank" in out
+
+
+def test_the_tables_of_two_ranks_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [samples.path(f"jacobi_mpi_overlap_r{rank}") for rank in (0, 1)]
+    traces = api.analyze_files(paths, api.Request(Options(ranges=("overlapped",)))).traces
+    render(traces, None, Console(width=80))
+    row = "overlapped     kernel ∩ mpi  overlapped 84.8 %  overlapped 100.0 %  overlapped \n"
+    assert row in capsys.readouterr().out
+    phases.render(traces, None, Console(width=80))
+    assert "\noverlapped     0   6.41 ms" in capsys.readouterr().out
