@@ -86,6 +86,9 @@ def test_one_changed_element_is_caught(run_benchmark: Run, words: tuple[str, ...
     [
         ("p2p-latency", "--size", "64", "--reps", "50", "--repeat", "3"),
         ("p2p-bandwidth", "--size", "64M", "--reps", "5", "--repeat", "5"),
+        pytest.param(
+            ("nccl", "--sizes", "8,128M", "--reps", "5", "--repeat", "3"), marks=pytest.mark.mpi
+        ),
     ],
     ids=" ".join,
 )
