@@ -218,6 +218,7 @@ def run_all(
             damaged=sum(trace.damaged.values()),
             lost_records=trace.lost_records,
             notes=trace.notes,
+            missing_ranks=trace.missing_ranks,
         ),
         devices=tuple(
             dataclasses.replace(

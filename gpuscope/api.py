@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from gpuscope import communication
 from gpuscope.analysis import Analyzer, Options, RatioLimits, run_all, tables_for
 from gpuscope.analyzers import ANALYZERS
 from gpuscope.benchmarks import NOT_JUDGED, NOT_OBSERVABLE
-from gpuscope.errors import TraceError, UsageError
+from gpuscope.errors import CannotJudgeError, TraceError, UsageError
 from gpuscope.gates import budget
 from gpuscope.gates import compare as comparing
 from gpuscope.gates import verify as verifying
@@ -88,20 +89,52 @@ def _trace_in(path: Path) -> Path:
     return next((path / name for name in RUN_TRACES if (path / name).exists()), path)
 
 
-def of_ranks(paths: Sequence[Path]) -> list[Path]:
+def of_ranks(paths: Sequence[Path], *, complete: bool = False) -> list[Path]:
     """Return `paths`, the folders of the ranks in the place of a run folder of several ranks.
+
+    Those without a trace are left out, unless all have none: :func:`left_out` names them.
 
     Raises
     ------
     UsageError
         One of them is named twice, and would be taken for two ranks.
+    CannotJudgeError
+        A rank has no trace, and the ranks must be `complete`.
     """
-    from gpuscope.recording.folder import rank_folders
+    from gpuscope.recording.folder import RunFolder, rank_folders, ranks_without_trace
 
     found: list[Path] = []
     for path in map(history.find_run, paths):
-        found += (rank_folders(path) if path.is_dir() else []) or [path]
+        inside = rank_folders(path)
+        recorded = [own for own in inside if RunFolder(own).has_trace()]
+        missing, count = ranks_without_trace(path)
+        if complete and recorded and missing:
+            msg = (
+                f"{path}: {_without_trace(missing, count)}, and what is to hold on all ranks "
+                f"cannot be judged; name the ranks that you mean, such as {recorded[0]}."
+            )
+            raise CannotJudgeError(msg)
+        found += recorded or inside or [path]
     return _each_once(found)
+
+
+def left_out(path: Path) -> tuple[tuple[int, ...], str]:
+    """Return which ranks beside the first one recorded, `path`, have no trace, and a sentence.
+
+    Nothing is missing beside any other path.
+    """
+    from gpuscope.recording.folder import RunFolder, rank_folders, ranks_without_trace
+
+    own = history.find_run(path)
+    recorded = (each for each in rank_folders(own.parent) if RunFolder(each).has_trace())
+    missing, count = ranks_without_trace(own.parent) if own == next(recorded, None) else ((), 0)
+    return missing, f"{_without_trace(missing, count)} and left out" if missing else ""
+
+
+def _without_trace(missing: Sequence[int], count: int) -> str:
+    """Say which of `count` ranks have no trace."""
+    are = "is" if len(missing) == 1 else "are"
+    return f"rank {', '.join(map(str, missing))} of {counted(count, 'rank')} {are} without a trace"
 
 
 def _each_once(paths: list[Path]) -> list[Path]:
@@ -144,8 +177,14 @@ def open_trace(
     tables = None if analyzers is None else tables_for(analyzers)
     rules = (*rules, *settings.class_rules())
     trace = read_export(find_export(path), rules, tables, progress, use_cache=use_cache)
+    missing, note = left_out(path)
     # What was read may be a cached export: the trace is named as the user named it.
-    return dataclasses.replace(trace, path=str(find_trace(path)))
+    return dataclasses.replace(
+        trace,
+        path=str(find_trace(path)),
+        missing_ranks=missing,
+        notes=(*([note] if note else []), *trace.notes),
+    )
 
 
 def find_export(path: Path) -> Path:
@@ -279,7 +318,8 @@ def compare(
         for path, place in zip(found.before, _places(sides[0]), strict=True)
         if place in others
     )
-    return dataclasses.replace(found, notes=(*twice, *found.notes))
+    missing = tuple(f"{path}: {note}" for path in chain(*sides) if (note := left_out(path)[1]))
+    return dataclasses.replace(found, notes=(*twice, *missing, *found.notes))
 
 
 def by_rank(before: Sequence[Path], after: Sequence[Path]) -> list[tuple[list[Path], list[Path]]]:
@@ -289,15 +329,26 @@ def by_rank(before: Sequence[Path], after: Sequence[Path]) -> list[tuple[list[Pa
     ------
     UsageError
         The runs have not equally many ranks, or one is named twice on one side.
+    CannotJudgeError
+        No rank has a trace on both sides.
     """
-    sides = [[of_ranks([run]) for run in _all_repetitions(side)] for side in (before, after)]
-    counts = sorted({len(run) for side in sides for run in side})
+    from gpuscope.recording.folder import ranks_without_trace
+
+    runs = [_all_repetitions(side) for side in (before, after)]
+    counts = sorted({ranks_without_trace(run)[1] or 1 for run in chain(*runs)})
     if len(counts) > 1:
         msg = (
             f"the runs have {' and '.join(map(str, counts))} ranks: compare runs of equally many, "
             "or name the folder of one rank on each side."
         )
         raise UsageError(msg)
+    sides = [[of_ranks([run]) for run in side] for side in runs]
+    if counts[-1] > 1:
+        names = set.intersection(*({own.name for own in run} for run in chain(*sides)))
+        if not names:
+            msg = "no rank has a trace on both sides: record the runs again."
+            raise CannotJudgeError(msg)
+        sides = [[[own for own in run if own.name in names] for run in side] for side in sides]
     before_of, after_of = ([list(rank) for rank in zip(*side, strict=True)] for side in sides)
     return list(zip(before_of, after_of, strict=True))
 
@@ -343,7 +394,9 @@ def propose_budget(
     """
     traces: list[Trace] = []
     options: list[Options] = []
-    for run in [of_ranks([path]) for path in _each_once([*map(history.find_run, paths)])]:
+    for run in [
+        of_ranks([path], complete=True) for path in _each_once([*map(history.find_run, paths)])
+    ]:
         of_run = [open_trace(path, rules) for path in run]
         traces += of_run
         options += _options(run, of_run)
@@ -404,7 +457,8 @@ def analyze_files(
     beside = [told_beside(path) for path in paths]
     names = [analyzer.name for analyzer in request.analyzers]
     rules = (*request.rules, *settings.class_rules())
-    question = repr((request.options, request.window, rules, names, beside))
+    missing = [left_out(path) for path in paths]
+    question = repr((request.options, request.window, rules, names, beside, missing))
     kept = results.Kept(exports, question)
     found = kept.load() if use_cache else None
     if found is not None:

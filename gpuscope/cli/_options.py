@@ -113,6 +113,14 @@ def say(text: str) -> None:
     print(clean(text), file=sys.stderr, flush=True)
 
 
+def say_left_out(paths: Sequence[Path]) -> None:
+    """Tell which ranks of the run, or runs, that `paths` are of have no trace."""
+    from gpuscope import api
+
+    for note in filter(None, (api.left_out(path)[1] for path in paths)):
+        say(note)
+
+
 def suggest(analyses: Sequence[Analysis], named: Sequence[Path]) -> None:
     """Tell who reads at a terminal what to type next, on stderr."""
     if sys.stdout.isatty() and sys.stderr.isatty():

@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gpuscope.cli._options import say, trace_path
+from gpuscope.cli._options import say, say_left_out, trace_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope.readers.anonymize import anonymize
 
     paths = api.of_ranks([args.trace])
+    say_left_out(paths)
     for path in paths:
         out = args.out
         if len(paths) > 1:

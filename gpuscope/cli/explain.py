@@ -23,7 +23,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import add_range_option, clean, stdout_console, trace_path
+from gpuscope.cli._options import add_range_option, clean, say_left_out, stdout_console, trace_path
 from gpuscope.errors import CannotJudgeError, UsageError
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
     if moment is not None and len(paths) > 1:
         msg = f"--op is of one trace, and these are {len(paths)}: name its own, such as {paths[0]}."
         raise UsageError(msg)
+    say_left_out(paths)
     options = Options(ranges=tuple(args.range), attribute=args.attribute)
     told, texts, hint = [], [], ""
     for trace in map(api.open_trace, paths):

@@ -15,7 +15,13 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpuscope.cli._options import add_cache_option, progress_bar, stdout_console, trace_path
+from gpuscope.cli._options import (
+    add_cache_option,
+    progress_bar,
+    say_left_out,
+    stdout_console,
+    trace_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,14 +47,13 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope import api
     from gpuscope.model import codec
 
+    paths = api.of_ranks(args.trace)
     with progress_bar() as progress:
-        contents = [
-            _content(path, progress, use_cache=not args.no_cache)
-            for path in api.of_ranks(args.trace)
-        ]
+        contents = [_content(path, progress, use_cache=not args.no_cache) for path in paths]
     if args.json:
         sys.stdout.write(codec.dumps(contents[0] if len(contents) == 1 else contents))
     else:
+        say_left_out(paths)
         for content in contents:
             _print(content, stdout_console(highlight=False, soft_wrap=True))
     return 0
@@ -60,7 +65,6 @@ def _content(path: Path, progress: Progress, *, use_cache: bool) -> dict[str, An
     from gpuscope.model import codec
     from gpuscope.readers.nsys_facts import take_inventory
 
-    path = api.find_export(path)
     trace = api.open_trace(path, progress=progress, use_cache=use_cache)
     return {
         "schema_version": 1,
@@ -68,7 +72,7 @@ def _content(path: Path, progress: Progress, *, use_cache: bool) -> dict[str, An
         "format": trace.format,
         "duration_ns": trace.duration_ns,
         "start_utc_ns": trace.start_utc_ns,
-        **codec.to_jsonable(take_inventory(path)),
+        **codec.to_jsonable(take_inventory(api.find_export(path))),
         **_describe(trace),
     }
 

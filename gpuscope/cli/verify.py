@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     attribute = args.attribute or (budget.attribute if budget else None)
     with progress_bar() as progress:
         verification = api.verify(
-            api.of_ranks(args.trace),
+            api.of_ranks(args.trace, complete=True),
             expectations,
             attribute=attribute,
             domains=args.domain,

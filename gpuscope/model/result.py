@@ -577,6 +577,8 @@ class TraceSummary:
     damaged: int
     lost_records: int | None
     notes: tuple[str, ...] = ()
+    missing_ranks: tuple[int, ...] = ()
+    """Ranks of the same run without a trace; told with the first rank that has one."""
 
 
 @dataclass(frozen=True, slots=True)

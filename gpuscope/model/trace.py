@@ -160,6 +160,8 @@ class Trace:
     """The NVTX categories that the program gave names."""
     notes: tuple[str, ...] = ()
     """What the reader noticed: sentences for the user."""
+    missing_ranks: tuple[int, ...] = ()
+    """Ranks of the same run without a trace; told with the first rank that has one."""
     checks: tuple[Check, ...] = ()
     """Whether the recording can be trusted, of the tables that were read."""
 

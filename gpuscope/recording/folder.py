@@ -30,6 +30,16 @@ def rank_folders(folder: Path) -> list[Path]:
     return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name[4:]))
 
 
+def ranks_without_trace(folder: Path) -> tuple[tuple[int, ...], int]:
+    """Return the ranks of a run that have no trace in its folder, and how many ranks it had."""
+    owns = rank_folders(folder)
+    here = {int(own.name[4:]) for own in owns}
+    recorded = {int(own.name[4:]) for own in owns if RunFolder(own).has_trace()}
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        here |= set(range(json.loads((folder / TASK).read_text("utf-8"))["size"]))
+    return tuple(sorted(here - recorded)), len(here)
+
+
 class RunFolder:
     """A run's files. ``trace.nsys-rep`` is nsys's own; the rest can be read by anything.
 
@@ -52,6 +62,10 @@ class RunFolder:
         )
         self.spool = path / ".trace.cupti"
         self._replaced = path / _REPLACED
+
+    def has_trace(self) -> bool:
+        """Whether the folder itself holds a trace."""
+        return self.sqlite.exists() or self.report.exists()
 
     def _files(self) -> list[Path]:
         """Return what there is of a run, that of its ranks included."""

@@ -14,6 +14,7 @@ import glob
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -506,6 +507,11 @@ def _why_no_report(
     if ended.timed_out:
         return ProgramError(
             f"{command[0]} was stopped after --timeout; nothing had been recorded by then."
+        )
+    if ended.signal is not None:
+        return ProgramError(
+            f"nsys was ended by signal {ended.signal} ({signal.strsignal(ended.signal)}), and left "
+            f"no report of {Path(command[0]).name}: record it again."
         )
     if ended.code != 0:
         return ProgramError(

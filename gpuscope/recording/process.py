@@ -59,6 +59,8 @@ class Ended:
     """It ran longer than it was allowed to, and was stopped."""
     outlived: tuple[str, ...]
     """Names of the processes it left running, which were ended."""
+    signal: int | None = None
+    """The signal that ended it; a program that hands on another one's exit code has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ def run(
             interrupted=bool(requests) or stopper.asked,
             timed_out=stopper.timed_out,
             outlived=outlived,
+            signal=-process.returncode if process.returncode < 0 else None,
         )
 
 

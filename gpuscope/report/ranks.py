@@ -37,11 +37,14 @@ class JointRow:
     A rank without any GPU work was perhaps not looked at: it is inconclusive.
     """
     overlap_ratios: tuple[float | None, ...]
+    some_missing: bool = False
+    """Some rank of the run has no trace, and is inconclusive too."""
 
     @property
     def joint(self) -> str:
         """The verdict of the worst rank that has the pair."""
-        return min(filter(None, self.verdicts), key=WORST_FIRST.index)
+        missing = ["inconclusive"] if self.some_missing else []
+        return min(filter(None, [*self.verdicts, *missing]), key=WORST_FIRST.index)
 
 
 def joint_rows(analyses: Sequence[Analysis]) -> tuple[JointRow, ...]:
@@ -63,6 +66,7 @@ def joint_rows(analyses: Sequence[Analysis]) -> tuple[JointRow, ...]:
             *key,
             tuple(None if each is None else each[0] for each in ranks),
             tuple(None if each is None else each[1] for each in ranks),
+            some_missing=any(analysis.trace.missing_ranks for analysis in analyses),
         )
         for key, ranks in found.items()
     )

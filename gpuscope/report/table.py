@@ -65,6 +65,7 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
     parts = []
     for analysis in analyses:
         parts.append(f"### {escaped(analysis.trace.path)}\n")
+        parts.extend(f"{escaped(note)}\n" for note in analysis.trace.notes)
         parts.append("| range | × | span | busy | idle | pair | overlap | ratio | verdict |")
         parts.append("|---|---:|---:|---:|---:|---|---:|---:|---|")
         rows = scope_rows(analysis)

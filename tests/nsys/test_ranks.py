@@ -218,6 +218,7 @@ def test_an_nsys_that_is_killed_ends_the_ranks_and_leaves_the_others_reports(
 
     assert process.returncode == 1, err
     assert "rank 1 of python" in err
+    assert part == "--start-agent" or "nsys was ended by signal 9" in err
     assert not still_running(tmp_path / "failing.py")
     assert (tmp_path / "r" / "rank0" / "trace.sqlite").is_file()
     assert not (tmp_path / "r" / "rank1" / "trace.sqlite").exists()

@@ -122,6 +122,8 @@ program = subprocess.Popen(command, start_new_session=True)
 signal.signal(signal.SIGINT, end)
 signal.signal(signal.SIGTERM, end)
 code = program.wait()
+if FAULT == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
 write_report()
 sys.exit(code if code >= 0 else 128 - code)
 """

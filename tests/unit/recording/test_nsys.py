@@ -331,6 +331,11 @@ def test_no_report_and_no_reason(tmp_path: Path) -> None:
         record(tmp_path, "silent")
 
 
+def test_that_it_was_nsys_that_was_killed(tmp_path: Path) -> None:
+    with pytest.raises(ProgramError, match=r"nsys was ended by signal 9 \(Killed\)"):
+        record(tmp_path, "killed")
+
+
 # ── exporting ────────────────────────────────────────────────────────────────────────────────────
 
 
