@@ -270,7 +270,9 @@ def _joint_card(session: Session, entries: Sequence[tuple[int, RangeResult]]) ->
     if unknown := _without_work(session):
         where += f" · {unknown}"
     scopes = [worst.scope, *(entry.scope for _, entry in entries)]
-    return _card_of(session, number, worst, where, scopes)
+    card = _card_of(session, number, worst, where, scopes)
+    card.className += " joint"
+    return card
 
 
 def _range_card(session: Session, number: int, entry: RangeResult) -> Any:

@@ -611,6 +611,7 @@ def test_a_card_says_what_was_hidden_of_transfers_and_of_the_time_in_mpi() -> No
     told = "transfers 95.8 % to 99.2 % hidden · time in MPI 84.8 % to 100.0 % beside kernels"
     assert told in str(overlapped)
     assert "rank 0: 93.9 % of h2d runs under kernel; rank 1: immaterial" in str(overlapped)
+    assert [card.className for card in (*others, overlapped)] == ["card joint"] * 3
     assert "hidden" not in str(others)  # these compute, or transfer, alone
 
 
