@@ -382,10 +382,10 @@ def test_copies_that_share_the_link_are_not_held_against_it() -> None:
 # peer-through-host
 
 
-def staged(*pieces: tuple[int, int, int], flags: int = STAGED) -> Trace:
+def staged(*pieces: tuple[int, int, int], flags: int = STAGED, source: int = 0) -> Trace:
     """Copies from GPU 0 to GPU 1: (start, end, bytes) on this side; kernels before and after."""
     rows = [
-        (start, end, "s2", {"bytes": size, "flags": flags, "src": 0, "dst": 1})
+        (start, end, "s2", {"bytes": size, "flags": flags, "src": source, "dst": 1})
         for start, end, size in pieces
     ]
     kernels = [(0, 10 * MS, "s1"), (20 * MS, 30 * MS, "s1")]
@@ -400,6 +400,8 @@ def test_copies_between_gpus_that_go_through_the_host() -> None:
         "3.00 ms of it under no kernel"
     )
     assert finding.evidence["bare_ns"] == 3 * MS
+    (finding,) = of(staged((11 * MS, 13 * MS, 5_000_000), source=-1))
+    assert finding.claim.startswith("copies between GPUs go through the host: 1 piece of them")
 
 
 def test_a_copy_of_which_the_first_piece_alone_was_recorded_counts_by_its_bytes() -> None:

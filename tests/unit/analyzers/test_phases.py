@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from gpuscope.analyzers import ANALYZERS
 from gpuscope.model.result import Phases
 from gpuscope.model.trace import Trace
 from gpuscope.phases import PACKS
+from gpuscope.scopes import behind_gates
 from tests.make_trace import make_trace
 
 MINE = tuple(each for each in ANALYZERS if each.name in {"ranges", "phases"})
@@ -95,7 +97,7 @@ def test_kernels_of_nvshmem_that_wait_are_no_transfers() -> None:
 
 
 def test_what_the_ranks_wait_for_each_other_behind_a_start_gate_is_no_time_in_mpi() -> None:
-    """A call counts that reaches out of the gate, and one in a gate of another process."""
+    """A call counts that reaches out of the gate, and one of another process than the gate's."""
     trace = make_trace(
         gate=[(0, 50, "s9")],
         kernels=[(60, 160, "s1")],
@@ -106,3 +108,7 @@ def test_what_the_ranks_wait_for_each_other_behind_a_start_gate_is_no_time_in_mp
     found = phases(trace)
     assert found is not None
     assert (found.mpi_ns, found.mpi_hidden_ns) == (17 + 5, 2 + 5)
+    assert trace.mpi is not None
+    assert behind_gates(trace, trace.mpi).tolist() == [True, False, False]
+    elsewhere = dataclasses.replace(trace.mpi, process=trace.mpi.process + 1)
+    assert not behind_gates(trace, elsewhere).any()

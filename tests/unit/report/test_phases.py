@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 from rich.console import Console
@@ -91,6 +92,11 @@ def test_times_and_trace_that_disagree_are_explained() -> None:
     (low,) = told(0.5, HIDDEN)
     assert "50.0 % of the exchange is hidden, the trace shows 100.0 %" in low
     assert "not the transfers, but MPI, a host that issues too late" in low
+    (row,) = phase_rows([HIDDEN], None)
+    without = dataclasses.replace(row.phases, mpi_ns=0, mpi_hidden_ns=0)
+    rows = [dataclasses.replace(row, phases=without)]
+    (low,) = remarks(rows, {"figures": {"omb_overlap_ratio": 0.5}})
+    assert "not the transfers, but a host that issues too late" in low
     (high,) = told(0.5, EXPOSED)
     assert "the trace shows 0.0 % of the transfers hidden" in high
     assert "the times flatter it" in high
