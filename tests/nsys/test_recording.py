@@ -128,6 +128,21 @@ def test_a_range_that_never_comes(tool: nsight.Nsys, program: list[str], tmp_pat
         record(tool, program, tmp_path / "out", "nvtx:nothing@gpuscope")
 
 
+def test_what_outlives_the_program_is_ended_and_named(
+    tool: nsight.Nsys, program: list[str], tmp_path: Path
+) -> None:
+    daemon = 'import subprocess\nsubprocess.Popen(["sleep", "100"], start_new_session=True)\n'
+    with Path(program[1]).open("a") as script:
+        script.write(daemon)
+    started = time.monotonic()
+    recording = record(tool, program, tmp_path / "out")
+
+    assert time.monotonic() - started < 60
+    assert recording.outlived == ("sleep",)
+    nsight.export(recording.report, tmp_path / "t.sqlite", nsys=tool)
+    assert ranges(tmp_path / "t.sqlite") == ["gs:measure", *["gs:iter"] * 5, "afterwards"]
+
+
 def test_the_programs_exit_code(tool: nsight.Nsys, tmp_path: Path) -> None:
     recording = record(tool, [sys.executable, "-c", "raise SystemExit(7)"], tmp_path / "out")
 
