@@ -84,7 +84,9 @@ def add_cache_option(parser: argparse.ArgumentParser) -> None:
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Progress]:
     """Show how far long work is, on stderr if that is a terminal, once it takes over a second."""
-    if not sys.stderr.isatty():
+    from gpuscope.recording import machine
+
+    if not sys.stderr.isatty() or machine.mpi_rank() is not None:
         yield silent
         return
     begun = time.monotonic()
@@ -98,7 +100,9 @@ def progress_bar() -> Iterator[Progress]:
                 from rich.console import Console
                 from rich.progress import Progress as Bars
 
-                bars = Bars(console=Console(stderr=True), transient=True)
+                bars = Bars(
+                    console=Console(stderr=True, **machine.console_options()), transient=True
+                )
                 shown.append((stack.enter_context(bars), {}))
             bars, tasks = shown[0]
             if what not in tasks:
@@ -160,6 +164,8 @@ def stdout_console(**options: Any) -> Console:
 
     from rich.console import Console
 
+    from gpuscope.recording import machine
+
     class Stdout(Console):
         def on_broken_pipe(self) -> None:
             raise
@@ -168,6 +174,7 @@ def stdout_console(**options: Any) -> Console:
     environment = {
         key: value for key, value in os.environ.items() if (key, value) != ("COLUMNS", "0")
     }
-    if not sys.stdout.isatty() and not environment.get("COLUMNS", "").isdecimal():
+    plain = not sys.stdout.isatty() or machine.mpi_rank() is not None
+    if plain and not environment.get("COLUMNS", "").isdecimal():
         options.setdefault("width", _UNBROKEN)
-    return Stdout(_environ=environment, **options)
+    return Stdout(_environ=environment, **machine.console_options(), **options)

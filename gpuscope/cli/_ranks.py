@@ -165,6 +165,8 @@ def run_ranks(
     if me is not None and me.rank:
         return ranks.follow(me, out.absolute(), job.command)
     launcher = None if me else ranks.find_launcher(args.launcher)
+    if me and recorder is not None and ranks.mpirun_is_impatient():
+        display.say(ranks.IMPATIENT)
     folder = folders.prepare(out, job.name, force=args.force, of_all_ranks=True)
     session = _Session(args, job, recorder, folder, display, launcher, me)
     try:
@@ -245,11 +247,18 @@ class _Session:
         """Write the ``run.json`` of a run that ended before its report, if a rank left anything."""
         from gpuscope.model import codec
 
+        if exit_code_of(error) in (UsageError.exit_code, MissingError.exit_code):
+            self._forget_refused()
         left = any(path.is_file() for path in self.folder.path.glob("rank*/*"))
         if left and not self.folder.run.exists():
             record = self._record(self.words, None, exit_code_of(error), None)
             with contextlib.suppress(OutputError):  # the first error is the one to tell
                 self.folder.write_json(self.folder.run, codec.dumps(record))
+
+    def _forget_refused(self) -> None:
+        """Remove the words of ranks that could not begin, where there is nothing else."""
+        if not any(own.has_trace() or own.untraced.exists() for own in self._folders()):
+            self.folder.clear()
 
     def time(self, plan: Path | None) -> Mapping[str, Any]:
         """Run the benchmark for the times alone; return the result."""
@@ -484,6 +493,8 @@ def _raise_failure(job: Job, timeout_s: float | None, words: Sequence[Word]) -> 
     One that a signal ended counts before those that left by themselves, of equal ones the first to
     end, and one that ran out of time only where no other failed: they may have waited for it.
     """
+    from gpuscope.recording import process
+
     failed = min(
         (word for word in words if word.failed),
         key=lambda word: (word.timed_out, word.code <= _SIGNALLED, word.ended_utc_ns),
@@ -491,7 +502,7 @@ def _raise_failure(job: Job, timeout_s: float | None, words: Sequence[Word]) -> 
     )
     if failed is None:
         return
-    name = job.name if job.benchmark else Path(failed.command[0]).name
+    name = job.name if job.benchmark else process.shown(failed.command)
     who = f"rank {failed.rank} of {name} on {failed.host}"
     if failed.error is not None:
         error = ProgramError(f"{who}: {failed.error}")
@@ -499,7 +510,7 @@ def _raise_failure(job: Job, timeout_s: float | None, words: Sequence[Word]) -> 
         raise error
     late = ", ".join(str(word.rank) for word in words if word.timed_out)
     if failed.timed_out:
-        msg = f"{job.name} was stopped after {timeout_s:g} s; still running: rank {late}"
+        msg = f"{name} was stopped after {timeout_s:g} s; still running: rank {late}"
         raise ProgramError(msg + _why_late(words))
     others = (
         f"rank {late} was stopped after {timeout_s:g} s" if late else "the other ranks were ended"

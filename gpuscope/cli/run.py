@@ -138,7 +138,9 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
     ranks.add_argument(
         "--launcher-args", metavar="ARGS", help="more for it: --launcher-args='--map-by numa'"
     )
-    ranks.add_argument("--hosts", metavar="LIST", help="where they run: hostA:2,hostB:2")
+    ranks.add_argument(
+        "--hosts", type=_hosts, metavar="LIST", help="where they run: hostA:2,hostB:2"
+    )
     where = parser.add_argument_group("where it goes")
     where.add_argument(
         "--out", type=Path, metavar="DIR", help="the run's folder (default: runs/NAME-TIME)"
@@ -155,6 +157,12 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MAX_RANKS:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks, such as 2")
     return int(text)
+
+
+def _hosts(text: str) -> str:
+    if not all(part.partition(":")[0].strip() for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} names no hosts, such as hostA:2,hostB:2")
+    return text
 
 
 def _seconds(text: str) -> float:
@@ -182,6 +190,26 @@ class _Request:
     @property
     def name(self) -> str:
         return self.benchmark.name if self.benchmark else Path(self.command[0]).name
+
+    @property
+    def shown(self) -> str:
+        """What a sentence calls it."""
+        from gpuscope.recording import process
+
+        return self.benchmark.name if self.benchmark else process.shown(self.command)
+
+    @property
+    def launcher_hint(self) -> str:
+        """What to do where the program is one that starts ranks; empty where it is none."""
+        from gpuscope.recording.ranks import LAUNCHERS
+
+        if self.benchmark is not None or self.name not in LAUNCHERS:
+            return ""
+        return (
+            f"{self.name} starts ranks, which are not told apart this way: "
+            f"`gpuscope run --nsys --ranks N -- PROGRAM` records each, and so does "
+            f"`{self.name} … gpuscope run --nsys -- PROGRAM`"
+        )
 
     @property
     def must_catch(self) -> bool:
@@ -360,6 +388,12 @@ def _command(args: argparse.Namespace, command: tuple[str, ...]) -> tuple[str, .
             msg = f"--{option} is for benchmarks; a program of yours is only recorded."
             raise UsageError(msg)
     found = shutil.which(command[0])
+    if found is None and Path(command[0]).is_file():
+        msg = (
+            f"{command[0]} is not executable: put what runs it before it, such as "
+            f"python {command[0]}, or chmod +x it."
+        )
+        raise UsageError(msg)
     if found is None:
         msg = f"there is no program {command[0]!r} to run; check its name, or give its path."
         raise UsageError(msg)
@@ -415,6 +449,8 @@ def _record_trace(
 ) -> None:
     from gpuscope.recording.folder import read_result
 
+    if request.launcher_hint:
+        display.say(request.launcher_hint)
     outcome.recording = _trace(request, recorder, folder, display)
     outcome.interrupted = outcome.recording.interrupted
     if folder.traced.exists():
@@ -521,10 +557,10 @@ def _failure(request: _Request, outcome: _Outcome, folder: RunFolder) -> Gpuscop
     assert recording is not None  # it was recorded
     assert analysis is not None
     if recording.timed_out:
-        return ProgramError(f"{request.name} was stopped after {request.args.timeout:g} s.")
+        return ProgramError(f"{request.shown} was stopped after {request.args.timeout:g} s.")
     if recording.program_code != 0:
         return ProgramError(
-            f"{request.name} failed with exit code {recording.program_code}; "
+            f"{request.shown} failed with exit code {recording.program_code}; "
             f"what was recorded until then is in {folder.path}."
         )
     if judgement is not None and judgement.cannot_judge:
@@ -538,7 +574,7 @@ def _failure(request: _Request, outcome: _Outcome, folder: RunFolder) -> Gpuscop
         return CannotJudgeError(
             f"{part} did nothing on a GPU, or the recorder could not see it: the trace in "
             f"{folder.path} has no kernel and no copy. `gpuscope doctor` checks the machine."
-            + (f" {outcome.no_ranges}." if outcome.no_ranges else "")
+            + "".join(f" {why}." for why in (request.launcher_hint, outcome.no_ranges) if why)
         )
     return None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from gpuscope.recording import machine
 from gpuscope.units import printable
 
 
@@ -22,7 +23,9 @@ class Display:
     """
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console = Console(
+            stderr=True, highlight=False, soft_wrap=True, **machine.console_options()
+        )
         self._progress: Progress | None = None
 
     @contextlib.contextmanager

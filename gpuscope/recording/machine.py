@@ -129,6 +129,16 @@ def mpi_rank() -> int | None:
     return None
 
 
+def console_options() -> dict[str, Any]:
+    """Return what consoles are to be told: text alone under NO_COLOR, and in ranks.
+
+    Open MPI gives its ranks a terminal, whatever it writes to itself.
+    """
+    if mpi_rank() is not None:
+        return {"color_system": None, "force_terminal": False}
+    return {"color_system": None} if os.environ.get("NO_COLOR") else {}
+
+
 def _from_nvml() -> Graphics | None:
     try:
         import pynvml

@@ -507,16 +507,17 @@ def _why_no_report(
         )
     if ended.timed_out:
         return ProgramError(
-            f"{command[0]} was stopped after --timeout; nothing had been recorded by then."
+            f"{process.shown(command)} was stopped after --timeout; "
+            "nothing had been recorded by then."
         )
     if ended.signal is not None:
         return ProgramError(
             f"nsys was ended by signal {ended.signal} ({signal.strsignal(ended.signal)}), and left "
-            f"no report of {Path(command[0]).name}: record it again."
+            f"no report of {process.shown(command)}: record it again."
         )
     if ended.code != 0:
         return ProgramError(
-            f"{Path(command[0]).name} ended with exit code {ended.code} and nothing was recorded; "
+            f"{process.shown(command)} ended with exit code {ended.code} and nothing was recorded; "
             "its own words are above."
         )
     if capture:

@@ -20,6 +20,7 @@ import ctypes
 import os
 import re
 import selectors
+import shlex
 import signal
 import subprocess
 import threading
@@ -30,6 +31,7 @@ from pathlib import Path
 from types import FrameType
 
 from gpuscope.errors import ProgramError
+from gpuscope.units import printable
 
 GRACE_S = 60.0
 """Time nsys gets after Ctrl-C to write its report, before it is ended."""
@@ -39,6 +41,8 @@ OVER_S = 0.5
 """Time between SIGINT and SIGTERM to a program that has nothing left to do."""
 SETTLE_S = 2.0
 """Time the rest of the tree gets to end by itself once the program has ended."""
+SHOWN_LENGTH = 60
+"""Of a command, so much is shown in a sentence."""
 
 _POLL_S = 0.05
 _LINE = re.compile(rb"(\r?\n|\r(?=[^\n]))")  # a last \r may be the first half of \r\n
@@ -166,6 +170,15 @@ def _launcher_fds(env: Mapping[str, str]) -> tuple[int, ...]:
     except OSError:
         return ()
     return (int(number),)
+
+
+def shown(command: Sequence[str]) -> str:
+    """Return what a sentence calls a program: its name and arguments, as far as they go.
+
+    The name alone may be that of an interpreter.
+    """
+    words = shlex.join([os.path.basename(command[0]), *command[1:]])
+    return printable(" ".join(words.split()), SHOWN_LENGTH)
 
 
 def output(argv: Sequence[str], timeout_s: float = 30.0) -> tuple[int, str]:

@@ -49,6 +49,11 @@ MPIRUN_GRACE_S = 30
 Open MPI does so as soon as a process that called MPI_Init is gone without MPI_Finalize, and then
 waits all of this time, twice, even if no rank is left: see LINGER_S.
 """
+PATIENCE = "OMPI_MCA_odls_base_sigkill_timeout"
+IMPATIENT = (
+    f"mpirun kills all ranks, and their reports, 1 s after one calls MPI_Abort or dies: before it, "
+    f"export {PATIENCE}={MPIRUN_GRACE_S} gives them time"
+)
 LINGER_S = 1.0
 """Time mpirun gets to end by itself once every rank has left word."""
 GATHER_S = 90.0
@@ -67,6 +72,9 @@ FIRST_LINES = 12
 """Lines of the launcher's own that are kept: it begins with what is wrong."""
 LAST_LINES = 12
 """Lines of a failed rank's output that are repeated at the end."""
+GET_MPI = "install an MPI (apt-get install openmpi-bin)"
+LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
+"""Programs that start ranks."""
 RANK_FOLDER = "{rank_folder}"
 """Stands in a command for the folder of the rank."""
 
@@ -74,6 +82,7 @@ _T = TypeVar("_T")
 
 DEFAULT_TRACE = "cuda,nvtx,mpi"
 
+_STACK_FRAME = re.compile(r"\[\S+:\d+\] \[ ?\d+\] ")  # of Open MPI, below what happened
 _LINE = re.compile(r"\[(\d+)\] ?(.*)", re.S)
 
 
@@ -103,7 +112,7 @@ class Launcher:
         What it writes of its own goes to the folder `scratch`: where it is ended it leaves that.
         """
         own = {
-            "OMPI_MCA_odls_base_sigkill_timeout": f"{MPIRUN_GRACE_S}",
+            PATIENCE: f"{MPIRUN_GRACE_S}",
             "OMPI_MCA_orte_tmpdir_base": scratch,
         }
         return {**(own if self.mpi == "openmpi" else {}), **os.environ}
@@ -185,9 +194,10 @@ def find_launcher(name: str | None) -> Launcher:
     wanted = name or ("srun" if in_slurm else "mpirun")
     path = shutil.which(wanted)
     if path is None:
+        get = "it is part of Slurm" if Path(wanted).name == "srun" else GET_MPI
         msg = (
-            f"there is no {wanted} to start the ranks with: install an MPI (apt-get install "
-            "openmpi-bin), or name another launcher with --launcher."
+            f"there is no {wanted} to start the ranks with: {get}; or name another launcher with "
+            "--launcher."
         )
         raise MissingError(msg)
     if Path(path).name == "srun":
@@ -203,6 +213,11 @@ _MEMBERSHIPS = (
     ("PMI_RANK", "PMI_SIZE", ("PMI_JOBID",)),
 )
 """Variables of the rank, of the number of ranks, and of the names of the run, by launcher."""
+
+
+def mpirun_is_impatient(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this is a rank of Open MPI's mpirun that nobody gave patience with its ranks."""
+    return "OMPI_COMM_WORLD_RANK" in environment and PATIENCE not in environment
 
 
 def membership(environment: Mapping[str, str] = os.environ) -> Membership | None:
@@ -249,6 +264,11 @@ def launch(
     ProgramError
         The launcher did not start the ranks, or one was killed.
     """
+    if launcher.name == "srun" and ":" in (hosts or ""):
+        display.say(
+            "srun places the ranks itself: the counts in --hosts are left out; "
+            "--launcher-args=--ntasks-per-node=N sets one"
+        )
     _give(folder, task)
     here: list[str] = []
     watch = _Watch(folder, task, display)
@@ -283,6 +303,8 @@ def launch(
         )
     (folder / STOP).unlink(missing_ok=True)
     words = _words(folder, task)
+    if ended.interrupted:  # also those that were ending just then
+        words = [dataclasses.replace(word, stopped=not word.failed) for word in words]
     if not words:
         (folder / TASK).unlink(missing_ok=True)  # nobody took it: nothing of this run is left
     if ended.interrupted and not words:
@@ -491,7 +513,8 @@ class _RankDisplay(Display):
         self._put(f"gpuscope: {text}")
 
     def program_line(self, text: str) -> None:
-        self.last.append(text)
+        if not _STACK_FRAME.match(text):
+            self.last.append(text)
         self._put(text)
 
     def _put(self, text: str) -> None:

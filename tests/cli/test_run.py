@@ -21,8 +21,10 @@ from unittest.mock import Mock
 import pytest
 
 from gpuscope.cli import main
+from gpuscope.cli._options import stdout_console
 from gpuscope.errors import TraceError
 from gpuscope.recording import launch, nsys
+from gpuscope.recording.display import Display
 from gpuscope.recording.recorder import NsysRecorder
 from tests.make_export import Export
 from tests.unit.recording import fake_nsys
@@ -443,6 +445,8 @@ def test_the_page_is_opened_with_its_options(
         (["--nsys", "--"], "no program follows --"),
         (["streems"], "did you mean 'streams'"),
         (["ls"], "gpuscope run --nsys -- ls"),
+        (["--", "./plain.txt"], "./plain.txt is not executable: put what runs it before it"),
+        (["--ranks", "2", "--hosts", "", "--", "ls"], "'' names no hosts"),
         (["--", "no-such-program"], "there is no program 'no-such-program'"),
         (["streams", "--twin", "no-such"], "has no twin 'no-such'"),
         (["streams", "--bogus"], "unrecognized arguments: --bogus"),
@@ -455,6 +459,7 @@ def test_the_page_is_opened_with_its_options(
     ],
 )
 def test_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("plain.txt").touch()
     try:
         code = main(["run", *words])
     except SystemExit as exited:  # argparse ends itself
@@ -462,6 +467,37 @@ def test_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) 
 
     assert code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["NO_COLOR", "OMPI_COMM_WORLD_RANK"])
+def test_text_without_colours_has_no_escape_sequences(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as where there is a terminal
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stdout_console().print("[bold]thick[/bold]")
+    Display().console.print("[bold]thick[/bold]")
+    assert all("\x1b[" in text for text in capsys.readouterr())
+
+    monkeypatch.setenv(name, "1")
+    stdout_console().print("[bold]thick[/bold]")
+    Display().console.print("[bold]thick[/bold]")
+    assert capsys.readouterr() == ("thick\n", "thick\n")
+
+
+def test_ranks_in_one_recording_are_not_told_apart(
+    in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mpirun = in_folder / "mpirun"
+    mpirun.write_text('#!/bin/sh\nexec "$@"\n')
+    mpirun.chmod(0o755)
+    assert main(["run", "--nsys", "--out", "r", "--", "./mpirun", *HELLO]) == 0
+    assert "mpirun starts ranks, which are not told apart" in capfd.readouterr().err
+    fake_nsys.make(in_folder / "bin", trace=in_folder / "idle.sqlite")
+    with Export(in_folder / "idle.sqlite"):
+        pass
+    assert main(["run", "--nsys", "--force", "--out", "r", "--", "./mpirun", *HELLO]) == 5
+    assert "--ranks N -- PROGRAM` records each" in capfd.readouterr().err.splitlines()[-1]
 
 
 # ── Ctrl-C ───────────────────────────────────────────────────────────────────────────────────────

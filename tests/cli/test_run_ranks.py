@@ -11,18 +11,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gpuscope import benchmarks
 from gpuscope.cli import main
 from gpuscope.cli._ranks import Job, _raise_failure
-from gpuscope.errors import ProgramError
-from gpuscope.recording import launch, machine, nsys
+from gpuscope.errors import INTERRUPTED, ProgramError
+from gpuscope.recording import launch, machine, nsys, process
 from gpuscope.recording.ranks import Word
 from tests.cli.test_run import BENCHMARK, result
 from tests.make_export import Export
@@ -49,6 +50,10 @@ print("hello from", rank, flush=True)
 if sys.argv[1] == "dies" and rank == "1":
     print("not enough memory", flush=True)
     os._exit(7)
+if sys.argv[1] == "crashes" and rank == "1":
+    print("[here:7] Signal: Segmentation fault (11)")
+    print(*(f"[here:7] [{frame:2}] /lib/libc.so.6(+0x1)" for frame in range(20)), sep="\\n")
+    sys.exit(139)
 if sys.argv[1] == "hangs" or sys.argv[1] == "dies":
     time.sleep(100)
 """
@@ -126,6 +131,46 @@ def test_a_rank_that_dies_takes_the_others_down_and_its_words_are_shown(
     assert all((in_folder / "r" / f"rank{rank}" / "trace.sqlite").is_file() for rank in range(3))
 
 
+def test_the_last_words_of_a_crash_are_not_its_stack(
+    in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(in_folder, "crashes") == 1
+    said = "its last words: hello from 1 | [here:7] Signal: Segmentation fault (11)\n"
+    assert said in capfd.readouterr().err
+
+
+def test_a_ctrl_c_while_the_ranks_end_is_one(
+    in_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "run", interrupted_at_the_end(process.run))
+    assert run(in_folder, "works") == INTERRUPTED
+    record = json.loads((in_folder / "r" / "run.json").read_text())
+    assert record["exit_code"] == INTERRUPTED
+    assert not (in_folder / "r" / "stop").exists()
+
+
+def interrupted_at_the_end(run: Callable[..., process.Ended]) -> Callable[..., process.Ended]:
+    """Return what runs programs, and takes a Ctrl-C once the ranks have ended."""
+
+    def run_and_stop(argv: Sequence[str], **options: Any) -> process.Ended:
+        ended = run(argv, **options)
+        if options.get("stop_argv") is None or "gpuscope.recording.ranks" not in argv:
+            return ended
+        Path("r/stop").touch()  # as what is told to stop them does
+        return replace(ended, interrupted=True)
+
+    return run_and_stop
+
+
+def test_counts_that_srun_does_not_take_are_told(
+    in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    srun = in_folder / "bin" / "srun"
+    srun.write_text(srun.read_text().replace("sys.argv[2:]", "sys.argv[3:]"))
+    assert run(in_folder, "works", "--hosts", "a:2,b:2") == 0
+    assert "the counts in --hosts are left out" in capfd.readouterr().err
+
+
 def test_ranks_that_hang_are_stopped_after_the_time_given(
     in_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,7 +221,9 @@ def test_of_ranks_that_ran_out_of_time_the_last_lines_are_told(
     ]
     with pytest.raises(ProgramError) as raised:
         _raise_failure(job, 6.0, words)
-    assert str(raised.value).startswith("python was stopped after 6 s; still running: rank 0, 1")
+    assert str(raised.value).startswith(
+        "python a.py was stopped after 6 s; still running: rank 0, 1"
+    )
     assert str(raised.value).endswith(says)
 
 
@@ -197,7 +244,7 @@ def test_of_ranks_that_failed_the_one_that_brought_the_others_down_is_told_of(
         Word(at, 0, "here", job.command, code, False, False, None, 0, (), (), (), time_ns)
         for at, (code, time_ns) in enumerate(zip(codes, ended, strict=True))
     ]
-    with pytest.raises(ProgramError, match=f"^rank {rank} of python on here failed"):
+    with pytest.raises(ProgramError, match=f"^rank {rank} of python a.py on here failed"):
         _raise_failure(job, None, words)
 
 
@@ -293,6 +340,14 @@ def test_a_benchmark_that_the_profiler_slows_on_its_ranks(
     assert "perturbed: streamed took 50% longer" in capfd.readouterr().err
     record = json.loads((in_folder / "r" / "run.json").read_text())
     assert record["perturbed"] == {"streamed": 0.5}
+
+
+def test_a_benchmark_that_is_refused_leaves_nothing(
+    in_folder: Path, benchmark: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert benchmark("--untraced", "--ranks=2", error="install CuPy", code=3) == 3
+    assert "install CuPy" in capfd.readouterr().err
+    assert not (in_folder / "r").exists()
 
 
 def test_void_times_of_ranks_end_the_run(

@@ -36,6 +36,12 @@ def interrupt_soon(delay_s: float = 0.5) -> None:
     threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
+def test_a_program_is_shown_with_what_it_was_given() -> None:
+    assert process.shown(["/usr/bin/python", "prog.py", "a b"]) == "python prog.py 'a b'"
+    assert process.shown(["python", "-c", "print(1)\nprint(2)"]) == "python -c 'print(1) print(2)'"
+    assert len(process.shown(["python", *["x"] * 100])) == process.SHOWN_LENGTH
+
+
 def test_output_comes_line_by_line_and_the_code_is_the_programs() -> None:
     ended, lines = run("import sys; print('one'); print('två', file=sys.stderr); sys.exit(3)")
 

@@ -56,6 +56,14 @@ def test_srun_is_taken_inside_an_allocation(
     assert ranks.find_launcher(None).name == "srun"
     with pytest.raises(MissingError, match="no aprun to start"):
         ranks.find_launcher("aprun")
+    with pytest.raises(MissingError, match="no /x/srun to start the ranks with: it is part of Sl"):
+        ranks.find_launcher("/x/srun")
+
+
+def test_mpirun_without_patience_is_told_of() -> None:
+    assert ranks.mpirun_is_impatient({"OMPI_COMM_WORLD_RANK": "0"})
+    assert not ranks.mpirun_is_impatient({"OMPI_COMM_WORLD_RANK": "0", ranks.PATIENCE: "9"})
+    assert not ranks.mpirun_is_impatient({"SLURM_PROCID": "0"})
 
 
 @pytest.mark.parametrize(
