@@ -249,9 +249,9 @@ def _jointly(
 def _without_work(session: Session) -> str:
     """Say which ranks recorded no GPU work, and so leave open what was hidden; nothing if none."""
     names = zip(session.timeline.names, session.analyses, strict=True)
-    return ", ".join(
-        f"{name} recorded no GPU work" for name, each in names if not each.trace.operations
-    )
+    idle = [f"{name} recorded no GPU work" for name, each in names if not each.trace.operations]
+    missing = [rank for each in session.analyses for rank in each.trace.missing_ranks]
+    return ", ".join([*idle, *(f"rank {rank} is without a trace" for rank in missing)])
 
 
 def _joint_card(session: Session, entries: Sequence[tuple[int, RangeResult]]) -> Any:

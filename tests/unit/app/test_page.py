@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import socket
@@ -524,6 +525,11 @@ def test_a_rank_without_gpu_work_leaves_open_what_the_ranks_hid() -> None:
     assert "1 of 2 ranks jointly · worst: rank 0 · rank 1 recorded no GPU work" in str(card)
     assert "? inconclusive" in str(card)
     assert "✓ overlapped" not in str(card)
+    # So does one without a trace.
+    first = dataclasses.replace(of_rank(hidden, 0), missing_ranks=(2,))
+    (card,) = layout.cards(Session([first, of_rank(hidden, 1)]))
+    assert "2 ranks jointly · worst: rank 0 · rank 2 is without a trace" in str(card)
+    assert "? inconclusive" in str(card)
     # What was seen to be serialized stays so.
     bare = make_trace(
         kernels=[(0, 10 * MS + 1, "s7")],
