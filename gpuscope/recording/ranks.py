@@ -397,8 +397,13 @@ _REMEDIES = (
         "there are more ranks than cores or slots; start fewer, name hosts with more (--hosts "
         "NAME:SLOTS), or let ranks share cores: add --launcher-args=--oversubscribe",
     ),
+    (
+        "mpi/pmix",
+        "a rank ended without MPI_Finalize, and Slurm's PMIx killed all at once, before nsys had "
+        "written; with --launcher mpirun in the allocation the reports are kept",
+    ),
 )
-"""What is said in place of what Open MPI says at length, by a part of that."""
+"""What is said in place of what Open MPI or Slurm say at length, by a part of that."""
 
 
 def _said(lines: Sequence[str]) -> str:

@@ -153,6 +153,8 @@ def test_more_ranks_than_slots_have_a_remedy() -> None:
         "slots that were requested by the application:",
     )
     assert "add --launcher-args=--oversubscribe" in ranks._said(said)
+    killed = ["slurmstepd-n1: error:  mpi/pmix_v4: _errhandler: n1 [0]: Error handler invoked"]
+    assert "with --launcher mpirun" in ranks._said(killed)
 
 
 def test_a_pair_is_hidden_only_where_it_was_hidden_on_every_rank() -> None:
