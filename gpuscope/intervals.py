@@ -31,6 +31,7 @@ _DENSE = 1 << 16
 """A table of so many values is always worth it."""
 EXACT_FLOAT = 1 << 53
 """Whole numbers below this are exact in float64: sums by `np.bincount`, and places of events."""
+_INT64_END = 1 << 63
 
 
 def union(start: Int64, end: Int64) -> Disjoint:
@@ -280,9 +281,9 @@ def sum_by(values: npt.NDArray[Any], group: npt.NDArray[Any], count: int) -> Int
     if not len(values):
         return np.zeros(count, np.int64)
     low, high = int(values.min()), int(values.max())
-    if max(abs(low), abs(high)) * len(values) < EXACT_FLOAT or (
-        low >= 0 and int(values.sum()) < EXACT_FLOAT
-    ):
+    most = max(abs(low), abs(high)) * len(values)
+    fits = low >= 0 and most < _INT64_END and int(values.sum()) < EXACT_FLOAT
+    if most < EXACT_FLOAT or fits:
         return np.bincount(group, weights=values, minlength=count).astype(np.int64)
     sums = np.zeros(count, np.int64)
     np.add.at(sums, group, values)

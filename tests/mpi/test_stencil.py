@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -74,8 +73,7 @@ def test_without_a_gpu_the_command_line_says_so(tmp_path: Path) -> None:
     )
     assert done.returncode == 3, done.stderr
     assert "CuPy cannot be imported" in done.stderr or "no CUDA driver or GPU" in done.stderr
-    (record,) = tmp_path.rglob("run.json")
-    assert json.loads(record.read_text())["exit_code"] == 3
+    assert not list(tmp_path.rglob("*.json"))  # what could not begin leaves nothing
 
 
 @pytest.mark.nsys

@@ -143,6 +143,12 @@ def test_sum_by_is_exact_beyond_float(pairs: list[tuple[int, int]]) -> None:
     ]
 
 
+def test_sum_by_is_exact_where_the_sum_of_all_is_beyond_int64() -> None:
+    """That sum comes round to a small one; those of the groups are what they are."""
+    values = np.array([2**63 - 1, 2**63 - 1, 8])
+    assert intervals.sum_by(values, np.array([0, 1, 2]), 3).tolist() == values.tolist()
+
+
 ROWS = st.lists(st.tuples(*[st.integers(-3, 10**6)] * 3), max_size=30)
 
 

@@ -92,6 +92,7 @@ def outcome(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         add_arguments=lambda parser: None,
         run=run,
         ranks=False,
+        own_gpus=False,
         default_reps=20,
     )
     monkeypatch.setattr(command, "find_benchmark", lambda name: fake)
