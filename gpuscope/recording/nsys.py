@@ -317,7 +317,6 @@ def profile_argv(
         f"--trace={trace}",
         *(CALL_STACKS if call_stacks else ("--sample=none",)),
         "--cpuctxsw=none",
-        "--wait=primary",
         "--force-overwrite=true",
         f"--output={_escaped(stem)}",
         f"--session-new={session_name()}",

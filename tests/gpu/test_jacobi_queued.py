@@ -78,7 +78,7 @@ def test_what_kernels_put_cannot_be_observed_but_hides_by_time(
     assert figures["t_step_ns"] < figures["t_comp_ns"] + 0.6 * figures["t_comm_ns"]
 
 
-@pytest.mark.parametrize(
+each_variant = pytest.mark.parametrize(
     "words",
     [
         ("jacobi-nccl",),
@@ -89,6 +89,10 @@ def test_what_kernels_put_cannot_be_observed_but_hides_by_time(
     ],
     ids=" ".join,
 )
+"""Of a test without times."""
+
+
+@each_variant
 def test_one_changed_element_is_caught(
     words: tuple[str, ...], run_ranks: Callable[..., Run]
 ) -> None:
@@ -113,17 +117,7 @@ def test_ranks_stop_where_one_gpu_stops(
     assert run.untraced["figures"]["solve_steps"] > 1
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("jacobi-nccl",),
-        ("jacobi-nccl-overlap",),
-        ("jacobi-nccl-overlap", "--graph"),
-        pytest.param(("jacobi-nvshmem",), marks=needs_nvshmem),
-        pytest.param(("jacobi-nvshmem", "--in-kernel"), marks=needs_nvshmem),
-    ],
-    ids=" ".join,
-)
+@each_variant
 def test_skewed_ranks_change_nothing(words: tuple[str, ...], run_ranks: Callable[..., Run]) -> None:
     run_ranks("--untraced", *words, *SMALL, *SKEW, codes=VOID)
 

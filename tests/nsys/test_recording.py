@@ -54,7 +54,11 @@ def program(tmp_path: Path) -> list[str]:
 
 
 def record(
-    tool: nsight.Nsys, command: list[str], folder: Path, capture: str | None = None
+    tool: nsight.Nsys,
+    command: list[str],
+    folder: Path,
+    capture: str | None = None,
+    extra: tuple[str, ...] = (),
 ) -> nsight.Recording:
     folder.mkdir(exist_ok=True)
     return nsight.record(
@@ -63,6 +67,7 @@ def record(
         folder / "trace.nsys-rep",
         display=Display(),
         capture=nsight.parse_capture(capture) if capture else None,
+        extra=extra,
     )
 
 
@@ -135,7 +140,7 @@ def test_what_outlives_the_program_is_ended_and_named(
     with Path(program[1]).open("a") as script:
         script.write(daemon)
     started = time.monotonic()
-    recording = record(tool, program, tmp_path / "out")
+    recording = record(tool, program, tmp_path / "out", extra=("--wait=primary",))
 
     assert time.monotonic() - started < 60
     assert recording.outlived == ("sleep",)

@@ -16,7 +16,7 @@ OLD_OPTIONS = (
     "--trace= --sample= --output= --force-overwrite= --capture-range= --nvtx-capture= --delay="
     " --duration= --cpuctxsw= --capture-range-end="
 )
-NEW_OPTIONS = f"{OLD_OPTIONS} --cuda-graph-trace= --cuda-event-trace= --session-new= --wait="
+NEW_OPTIONS = f"{OLD_OPTIONS} --cuda-graph-trace= --cuda-event-trace= --session-new="
 
 _SCRIPT = """\
 #!{python}

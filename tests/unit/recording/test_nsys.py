@@ -144,7 +144,6 @@ def test_argv_of_a_verdict_run(tmp_path: Path) -> None:
         "--trace=cuda,nvtx",
         "--sample=none",
         "--cpuctxsw=none",
-        "--wait=primary",
         "--force-overwrite=true",
         "--output=/out/trace",
         f"--session-new=gpuscope-{os.getpid()}",
