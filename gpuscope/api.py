@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuscope import communication
 from gpuscope.analysis import Analyzer, Options, RatioLimits, run_all, tables_for
@@ -22,7 +22,6 @@ from gpuscope.gates import compare as comparing
 from gpuscope.gates import verify as verifying
 from gpuscope.gates.asking import Figures, ask
 from gpuscope.gates.grammar import Expectation
-from gpuscope.model import codec
 from gpuscope.model.classes import ClassRule
 from gpuscope.model.comparison import Comparison
 from gpuscope.model.gates import Verification
@@ -45,6 +44,7 @@ from gpuscope.readers import open_trace as read_export
 from gpuscope.recording import history
 from gpuscope.units import NS_PER_S, counted, format_ratio
 
+_T = TypeVar("_T")
 REPORT_SUFFIX = ".nsys-rep"
 RUN_RESULT = "traced.json"
 """The benchmark's own result of the traced run, in a run folder."""
@@ -55,11 +55,6 @@ class Analyses:
     """The analyses of one or several traces that were asked for together."""
 
     traces: tuple[Analysis, ...]
-
-    def to_json(self) -> Any:
-        """Return the JSON contract: an object for one trace, an array for several."""
-        objects = codec.to_jsonable(self.traces)
-        return objects[0] if len(objects) == 1 else objects
 
 
 def find_trace(path: Path) -> Path:
@@ -116,6 +111,22 @@ def of_ranks(paths: Sequence[Path], *, complete: bool = False) -> list[Path]:
             raise CannotJudgeError(msg)
         found += recorded or inside or [path]
     return _each_once(found)
+
+
+def answer(named: Sequence[Path], answers: Sequence[_T]) -> _T | Sequence[_T]:
+    """Return what the JSON holds of the `answers` about the traces `named`: an array, or the one.
+
+    A run of ranks has an array, however many of them there were or left a trace: who reads it need
+    not know that.
+    """
+    return answers if len(named) > 1 or any(map(is_of_ranks, named)) else answers[0]
+
+
+def is_of_ranks(path: Path) -> bool:
+    """Whether `path` names the folder of a run of ranks, were it only one."""
+    from gpuscope.recording.folder import rank_folders
+
+    return bool(rank_folders(history.find_run(path)))
 
 
 def left_out(path: Path) -> tuple[tuple[int, ...], str]:
@@ -297,7 +308,7 @@ def compare(
         A trace is named twice on one side, or the traces of one are of different ranks: they would
         be taken for repetitions.
     """
-    sides = [_all_repetitions(side) for side in (before, after)]
+    sides = [all_repetitions(side) for side in (before, after)]
     traces = [
         [open_trace(path, rules, None, progress, use_cache=use_cache) for path in side]
         for side in sides
@@ -334,7 +345,7 @@ def by_rank(before: Sequence[Path], after: Sequence[Path]) -> list[tuple[list[Pa
     """
     from gpuscope.recording.folder import ranks_without_trace
 
-    runs = [_all_repetitions(side) for side in (before, after)]
+    runs = [all_repetitions(side) for side in (before, after)]
     counts = sorted({ranks_without_trace(run)[1] or 1 for run in chain(*runs)})
     if len(counts) > 1:
         msg = (
@@ -353,7 +364,14 @@ def by_rank(before: Sequence[Path], after: Sequence[Path]) -> list[tuple[list[Pa
     return list(zip(before_of, after_of, strict=True))
 
 
-def _all_repetitions(side: Sequence[Path]) -> list[Path]:
+def all_repetitions(side: Sequence[Path]) -> list[Path]:
+    """Return the runs of one side of a comparison: those of a folder that holds some, else itself.
+
+    Raises
+    ------
+    UsageError
+        One of them is named twice.
+    """
     return _each_once([run for path in side for run in _repetitions(path)])
 
 

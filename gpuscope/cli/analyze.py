@@ -155,11 +155,12 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _print(args: argparse.Namespace, analyses: Analyses) -> None:
+    from gpuscope import api
     from gpuscope.model import codec
     from gpuscope.report import table
 
     if args.json:
-        sys.stdout.write(codec.dumps(analyses.to_json()))
+        sys.stdout.write(codec.dumps(api.answer(args.trace, analyses.traces)))
     elif args.csv:
         sys.stdout.write(table.to_csv(analyses.traces, args.top))
     elif args.markdown:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope.model.classes import user_rules
     from gpuscope.report import compare
 
+    runs = api.all_repetitions(before), api.all_repetitions(after)
+    of_ranks = any(map(api.is_of_ranks, chain(*runs)))
     with progress_bar() as progress:
         compared = [
             api.compare(
@@ -101,10 +104,10 @@ def run(args: argparse.Namespace) -> int:
                 progress=progress,
                 use_cache=not args.no_cache,
             )
-            for sides in api.by_rank(before, after)
+            for sides in api.by_rank(*runs)
         ]
     if args.json:
-        sys.stdout.write(codec.dumps(compared[0] if len(compared) == 1 else compared))
+        sys.stdout.write(codec.dumps(compared if of_ranks else compared[0]))
     elif args.markdown:
         sys.stdout.write("\n".join(map(compare.to_markdown, compared)))
     else:

@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     if not told:
         raise CannotJudgeError(_nothing(args, hint))
     if args.json:
-        sys.stdout.write(codec.dumps(told[0] if len(paths) == 1 else told))
+        sys.stdout.write(codec.dumps(api.answer(args.traces, told)))
     else:
         sys.stdout.write("\n".join(texts))
     return 0

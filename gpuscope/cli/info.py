@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     with progress_bar() as progress:
         contents = [_content(path, progress, use_cache=not args.no_cache) for path in paths]
     if args.json:
-        sys.stdout.write(codec.dumps(contents[0] if len(contents) == 1 else contents))
+        sys.stdout.write(codec.dumps(api.answer(args.trace, contents)))
     else:
         say_left_out(paths)
         for content in contents:

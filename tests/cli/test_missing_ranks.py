@@ -49,6 +49,18 @@ def test_the_other_ranks_are_read(of_three: Path, capsys: pytest.CaptureFixture[
     assert SAYS not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["analyze", "info", "explain"])
+def test_a_run_of_which_one_rank_is_left_is_an_array(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "two", *RANKS)
+    shutil.rmtree(run / "rank0")
+    assert main([command, str(run), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 1
+    assert main([command, str(run / "rank1"), "--json"]) == 0
+    assert isinstance(json.loads(capsys.readouterr().out), dict)
+
+
 def test_jointly_what_a_missing_rank_did_is_not_known(of_three: Path) -> None:
     whole = joint_rows(analyze([of_three / "rank0", of_three / "rank1"]).traces)
     shutil.rmtree(of_three / "rank2", ignore_errors=True)
@@ -75,7 +87,7 @@ def test_ranks_with_a_trace_on_both_sides_are_compared(
     other = write_run(tmp_path / "other", *RANKS, RANKS[1])
     (other / "rank0" / "trace.sqlite").unlink()
     assert main(["compare", str(of_three), str(other), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(capsys.readouterr().out)
     assert found["before"] == [str(of_three / "rank1" / "trace.sqlite")]
     assert f"{other / 'rank1'}: rank 0 of 3 ranks is without a trace" in found["notes"][0]
     (other / "rank1" / "trace.sqlite").unlink()
