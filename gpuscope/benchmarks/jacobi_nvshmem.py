@@ -27,13 +27,21 @@ from gpuscope.benchmarks._harness import (
     CORRUPT,
     Benchmark,
     Heap,
+    Ranks,
     Result,
     Twin,
+    heap_limit_bytes,
     open_heap,
     open_ranks,
 )
 from gpuscope.benchmarks._harness.decomposition import OPPOSITE, Side, cut
-from gpuscope.benchmarks._harness.jacobi_ranks import OPTIONS, add_arguments, measure
+from gpuscope.benchmarks._harness.jacobi_ranks import (
+    OPTIONS,
+    add_arguments,
+    choose_options,
+    measure,
+    slab_bytes,
+)
 from gpuscope.benchmarks._harness.queued import CHAINED, OVERLAPPED, Queued, address
 from gpuscope.benchmarks._harness.sizing import DEVICE_MEMORY_RATIO
 from gpuscope.benchmarks._harness.stencil import StencilKernels
@@ -45,7 +53,8 @@ _BARRIER = Twin(
 )
 _HEAP_BYTES = 4 << 30
 """Room for all slabs that are tried, as none is freed before the end: on H200s that which
-calibration comes to takes 0.3 GB. The heap is taken whole at the start."""
+calibration comes to takes 0.3 GB. The heap is taken whole at the start; it is larger only where the
+grid that is asked for needs it."""
 _BLOCK = 256
 _EDGE_BLOCKS = 128
 """Blocks at most that compute an edge and put it. Each stands until what it put is there; so few
@@ -229,9 +238,7 @@ def _run(arguments: argparse.Namespace) -> Result:
     with open_ranks(BENCHMARK.name, least=least, oversubscribe=arguments.oversubscribe) as ranks:
         cp = ranks.session.cp
         kernels = StencilKernels(cp)
-        free_bytes = min(ranks.gather(int(cp.cuda.runtime.memGetInfo()[0])))
-        heap_bytes = min(_HEAP_BYTES, int(DEVICE_MEMORY_RATIO * free_bytes))
-        with open_heap(ranks, heap_bytes) as heap:
+        with open_heap(ranks, _heap_bytes(ranks, arguments)) as heap:
             options: dict[str, Any] = {
                 "order": CHAINED if barrier else OVERLAPPED,
                 "heap": heap,
@@ -252,7 +259,24 @@ def _run(arguments: argparse.Namespace) -> Result:
                 overlapping=not barrier,
                 pairs=(("kernel", "p2p" if ranks.size > 1 else "d2d"),),
                 observable=not arguments.in_kernel,
+                heap=heap,
             )
+
+
+def _heap_bytes(ranks: Ranks, arguments: argparse.Namespace) -> int:
+    """Return what the heap is to hold: a slab as large as asked for, or what a calibration tries.
+
+    It is no more than the share of the free memory that a benchmark may take, and than the user's
+    environment sets: a grid that needs more is refused by what is left in the heap.
+    """
+    free_bytes = min(ranks.gather(int(ranks.session.cp.cuda.runtime.memGetInfo()[0])))
+    options = choose_options(arguments, BENCHMARK.name)
+    asked_bytes = 0
+    if options.rows is not None and options.columns is not None:
+        rows, columns = options.grid((ranks.size, 1))
+        asked_bytes = slab_bytes(-(-rows // ranks.size), columns)
+    wanted_bytes = max(_HEAP_BYTES, asked_bytes)
+    return min(wanted_bytes, int(DEVICE_MEMORY_RATIO * free_bytes), heap_limit_bytes(ranks))
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -86,7 +86,7 @@ from gpuscope.benchmarks._harness.sizing import (
     size_argument,
 )
 from gpuscope.benchmarks._harness.stats import MessageFit, Statistics, fit_messages
-from gpuscope.benchmarks._harness.symmetric import Heap, open_heap
+from gpuscope.benchmarks._harness.symmetric import Heap, heap_limit_bytes, open_heap
 
 __all__ = [
     "CACHE_FACTOR",
@@ -143,6 +143,7 @@ __all__ = [
     "event_for",
     "fit_messages",
     "format_size",
+    "heap_limit_bytes",
     "host_array",
     "leave",
     "link_between",

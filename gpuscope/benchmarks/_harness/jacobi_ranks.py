@@ -53,6 +53,7 @@ from gpuscope.benchmarks._harness.stencil import (
     prove_tile,
     whole_grid,
 )
+from gpuscope.benchmarks._harness.symmetric import Heap
 from gpuscope.errors import ProgramError, UsageError
 from gpuscope.units import NS_PER_S, NS_PER_US, format_bytes, format_ns, format_ratio
 
@@ -76,6 +77,8 @@ _PROBE_ROWS = 64
 _PROBE_SIDE = 2048
 _MAX_GROWTHS = 8
 _ROW_STEP = 8
+_HALO_ROWS = 2
+"""Of a slab: one from each neighbour."""
 OPTIONS = (
     "--rows N  --columns N  --weak  --steps N  --norm-every N  --ends ENDS  --tolerance T"
     "  --skew-us N"
@@ -323,6 +326,7 @@ def measure(
     observable: bool = True,
     lines: Sequence[str] = (),
     further: Mapping[str, Any] = _NOTHING,
+    heap: Heap | None = None,
 ) -> Result:
     """Prove a variant, find its sizes, measure it, and put the result together.
 
@@ -349,13 +353,15 @@ def measure(
         What the table says besides.
     further
         What was chosen besides the options that all have.
+    heap
+        Where the arrays of a slab lie, if not where CuPy makes them.
     """
     session = ranks.session
     options = choose_options(arguments, benchmark)
     notes: list[str] = []
     say("comparing with NumPy")
     _prove(ranks, make, cut_columns)
-    options, split = _choose_sizes(ranks, options, make, cut_columns, notes)
+    options, split = _choose_sizes(ranks, options, make, cut_columns, notes, heap)
     grid = options.grid(split)
     block = cut(grid, split, ranks.rank, periodic=options.ends == "periodic")
     variant = start_variant(make, block, options.norm_every)
@@ -567,7 +573,12 @@ def _solve(variant: Variant, tolerance: float, reference: Reference) -> int:
 
 
 def _choose_sizes(
-    ranks: Ranks, options: Options, make: _Make, cut_columns: bool, notes: list[str]
+    ranks: Ranks,
+    options: Options,
+    make: _Make,
+    cut_columns: bool,
+    notes: list[str],
+    heap: Heap | None,
 ) -> tuple[Options, tuple[int, int]]:
     """Return the options with rows and columns, and how the grid is cut."""
     if (options.rows is None) != (options.columns is None):
@@ -576,7 +587,7 @@ def _choose_sizes(
         raise UsageError("one rank with open ends exchanges nothing: leave --ends open out.")
     if options.rows is None:
         say("calibrating")
-        rows, columns = _calibrate(ranks, options, make, cut_columns, notes)
+        rows, columns = _calibrate(ranks, options, make, cut_columns, notes, heap)
         down, across = _split(ranks, (rows, columns), cut_columns)
         if options.weak:
             down = across = 1
@@ -585,7 +596,7 @@ def _choose_sizes(
     assert options.rows is not None
     assert options.columns is not None
     split = _split(ranks, (options.rows, options.columns), cut_columns)
-    _refuse_too_large(ranks, options, split)
+    _refuse_too_large(ranks, options, split, heap)
     return options, split
 
 
@@ -594,7 +605,12 @@ def _split(ranks: Ranks, shape: tuple[int, int], cut_columns: bool) -> tuple[int
 
 
 def _calibrate(
-    ranks: Ranks, options: Options, make: _Make, cut_columns: bool, notes: list[str]
+    ranks: Ranks,
+    options: Options,
+    make: _Make,
+    cut_columns: bool,
+    notes: list[str],
+    heap: Heap | None,
 ) -> tuple[int, int]:
     """Return rows and columns of a rank's block, so that the interior can hide the exchange.
 
@@ -622,7 +638,9 @@ def _calibrate(
             if cut_columns
             else (math.ceil(wanted * rows / _ROW_STEP) * _ROW_STEP, columns)
         )
-        if larger[0] * split[0] * larger[1] * split[1] > _most_points(ranks):
+        too_many = larger[0] * split[0] * larger[1] * split[1] > _most_points(ranks)
+        # What is measured in the end is made once more, and nothing in the heap is freed before.
+        if too_many or (heap is not None and 2 * slab_bytes(*larger) > heap.left_bytes):
             notes.append("a grid whose interior hides the exchange does not fit the memory")
             break
         rows, columns = larger
@@ -690,18 +708,36 @@ def _most_points(ranks: Ranks) -> int:
     return int(DEVICE_MEMORY_RATIO * free_bytes / _point_bytes(ranks))
 
 
-def _refuse_too_large(ranks: Ranks, options: Options, split: tuple[int, int]) -> None:
+def slab_bytes(rows: int, columns: int) -> int:
+    """Return what both arrays of a slab of so many rows take, with the rows of its halo."""
+    return 2 * 4 * (rows + _HALO_ROWS) * columns
+
+
+def _refuse_too_large(
+    ranks: Ranks, options: Options, split: tuple[int, int], heap: Heap | None
+) -> None:
     """Raise UsageError for a grid that does not fit, with a size that does."""
     rows, columns = options.grid(split)
-    most = _most_points(ranks)
+    most, needed_bytes = _most_points(ranks), math.ceil(_point_bytes(ranks) * rows * columns)
+    why = (
+        f"with the grid that it is checked against, a rank needs {format_bytes(needed_bytes)}, and "
+        "may take 25 % of the free device memory"
+    )
+    if heap is not None:
+        fitting = heap.left_bytes // (2 * 4 * columns) - _HALO_ROWS
+        in_heap = max(0, fitting) * ranks.size * columns
+        if in_heap < most:
+            most, needed_bytes = in_heap, slab_bytes(-(-rows // ranks.size), columns)
+            why = (
+                f"a rank needs {format_bytes(needed_bytes)} in the heap of NVSHMEM, and "
+                f"{format_bytes(heap.left_bytes)} are left there"
+            )
     if rows * columns <= most:
         return
     fitting = most // columns // (split[0] if options.weak else 1)
     each = 1 if options.weak else split[0]
     remedy = f"`--rows {fitting}`" if fitting >= LEAST_SIDE * each else "fewer --columns"
     raise UsageError(
-        f"a grid of {rows} × {columns} points does not fit: with the grid that it is checked "
-        f"against, a rank needs {format_bytes(math.ceil(_point_bytes(ranks) * rows * columns))}, "
-        f"and may take 25 % of the free device memory, which is room for {most} points: "
-        f"use {remedy}."
+        f"a grid of {rows} × {columns} points does not fit: {why}, which is room for {most} "
+        f"points: use {remedy}."
     )

@@ -13,17 +13,22 @@ All of these are issued to a stream and return at once.
 
 from __future__ import annotations
 
+import math
 import os
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from gpuscope.benchmarks._harness.ranks import Ranks, refuse_shared_gpus
-from gpuscope.errors import MissingError, ProgramError
+from gpuscope.errors import MissingError, ProgramError, UsageError
 
 INSTALL_HINT = "`pip install 'gpuscope[nvshmem]'` brings it, for CUDA 13"
 _HEAP_SPARE_BYTES = 64 << 20
 """For signals and what the library rounds up."""
+_HEAP_VARIABLE = "NVSHMEM_SYMMETRIC_SIZE"
+_HEAP_SIZE = re.compile(r"(\d+\.?\d*|\.\d+)([kmgt]?)", re.IGNORECASE)
 
 
 class Heap:
@@ -33,12 +38,15 @@ class Heap:
     ----------
     rank, size
         This rank, and how many there are: NVSHMEM counts them as MPI does.
+    left_bytes
+        What further arrays may take.
     """
 
-    def __init__(self, core: Any, bindings: Any) -> None:
+    def __init__(self, core: Any, bindings: Any, size_bytes: int) -> None:
         self._core, self._bindings = core, bindings
         self._arrays: list[Any] = []
         self._modules: list[Any] = []
+        self.left_bytes = size_bytes
         self.rank: int = bindings.my_pe()
         self.size: int = bindings.n_pes()
         self._set = int(core.SignalOp.SIGNAL_SET)
@@ -46,7 +54,10 @@ class Heap:
 
     def array(self, shape: tuple[int, ...], dtype: str = "float32") -> Any:
         """Make an array on every rank; all must ask for the same."""
+        import numpy as np
+
         made = self._core.array(shape, dtype=dtype)
+        self.left_bytes -= math.prod(shape) * np.dtype(dtype).itemsize
         self._arrays.append(made)
         return made
 
@@ -179,6 +190,31 @@ def link(core: Any, source: str, capability: str) -> bytes:
     return bytes(linker.link("cubin").code)
 
 
+def heap_limit_bytes(ranks: Ranks) -> int:
+    """Return what arrays may take of the heap on every rank, as the user's environment sets it.
+
+    Where it does not, the heap is as large as the benchmark asks for, and nothing limits it here.
+
+    Raises
+    ------
+    UsageError
+        NVSHMEM_SYMMETRIC_SIZE is no size.
+    """
+    text = os.environ.get(_HEAP_VARIABLE, "")
+    match = _HEAP_SIZE.match(text)
+    limit_bytes = sys.maxsize
+    if match is not None:
+        unit = 1 << 10 * " kmgt".index(match[2].lower() or " ")
+        limit_bytes = max(0, math.ceil(float(match[1]) * unit) - _HEAP_SPARE_BYTES)
+    refused = ranks.gather(bool(text) and match is None)
+    if any(refused):
+        raise UsageError(
+            f"{_HEAP_VARIABLE} of rank {refused.index(True)} is no size: write it like 4G, or "
+            "unset it."
+        )
+    return min(ranks.gather(limit_bytes))
+
+
 @contextmanager
 def open_heap(ranks: Ranks, size_bytes: int) -> Iterator[Heap]:
     """Start NVSHMEM on all ranks, each with its own GPU; end it after the block.
@@ -191,18 +227,24 @@ def open_heap(ranks: Ranks, size_bytes: int) -> Iterator[Heap]:
     MissingError
         nvshmem4py or the library is missing.
     UsageError
-        Ranks share a GPU.
+        Ranks share a GPU, or the user's environment sets a smaller heap.
     ProgramError
         NVSHMEM failed in the block.
     """
     import numpy as np
 
     core, bindings = import_nvshmem()
+    refuse_shared_gpus("NVSHMEM", ranks.gather(ranks.place))
+    whole_bytes = size_bytes + _HEAP_SPARE_BYTES
+    if heap_limit_bytes(ranks) < size_bytes:
+        raise UsageError(
+            f"the heap that {_HEAP_VARIABLE} sets is too small: set it to {whole_bytes} or more, "
+            "unset it, or ask for smaller sizes."
+        )
     from cuda.core import Device
 
-    refuse_shared_gpus("NVSHMEM", ranks.gather(ranks.place))
     # The heap does not grow everywhere.
-    os.environ.setdefault("NVSHMEM_SYMMETRIC_SIZE", str(size_bytes + _HEAP_SPARE_BYTES))
+    os.environ[_HEAP_VARIABLE] = os.environ.get(_HEAP_VARIABLE) or str(whole_bytes)
     device = Device(ranks.session.device)
     device.set_current()
     identity = core.get_unique_id(empty=ranks.rank != 0)
@@ -215,7 +257,7 @@ def open_heap(ranks: Ranks, size_bytes: int) -> Iterator[Heap]:
             nranks=ranks.size,
             initializer_method="uid",
         )
-        heap = Heap(core, bindings)
+        heap = Heap(core, bindings, size_bytes)
         yield heap
         ranks.barrier()
         heap.close()

@@ -313,7 +313,13 @@ class TimedSession:
 TIMES_NS = {"compute": 20_000, "exchange": 8_000, "overlapped": 21_000}
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, *words: str, size: int = 1, **stages: int) -> Any:
+def measured(
+    monkeypatch: pytest.MonkeyPatch,
+    *words: str,
+    size: int = 1,
+    heap_bytes: int | None = None,
+    **stages: int,
+) -> Any:
     """Measure the overlapped variant; an interior lasts a nanosecond a point."""
 
     def times(variant: Variant) -> dict[str, int]:
@@ -350,6 +356,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, *words: str, size: int = 1, **stag
         cut_columns=False,
         overlapping=True,
         further={"path": "staged"},
+        heap=None if heap_bytes is None else SimpleNamespace(left_bytes=heap_bytes),  # type: ignore[arg-type]
     )
 
 
@@ -425,4 +432,25 @@ def test_a_grid_that_does_not_fit_stays_smaller_and_says_so(
     # 64 × 10 points take 16 bytes each with what they are checked with: a quarter of 45 kB.
     found = measured(monkeypatch, "--steps", "4", free_bytes=45_000)
     assert (found["options"]["rows"], found["options"]["columns"]) == (64, 10)
+    assert "does not fit the memory" in found["notes"][0]
+
+
+def test_a_slab_that_does_not_fit_the_heap_is_refused_with_one_that_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ("--rows", "30", "--columns", "12", "--steps", "4")
+    slab = 2 * 4 * (30 + 2) * 12
+    assert measured(monkeypatch, *words, heap_bytes=slab)["options"]["rows"] == 30
+    says = r"a rank needs 3.07 kB in the heap of NVSHMEM, and 3.07 kB are left there.*--rows 29`"
+    with pytest.raises(UsageError, match=says):
+        measured(monkeypatch, *words, heap_bytes=slab - 1)
+    with pytest.raises(UsageError, match=r"room for 0 points: use fewer --columns"):
+        measured(monkeypatch, *words, heap_bytes=100)
+
+
+def test_a_slab_is_no_higher_than_fits_the_heap_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    slab = 2 * 4 * (136 + 2) * 10  # what a calibration comes to, tried and measured
+    assert measured(monkeypatch, "--steps", "4", heap_bytes=2 * slab)["options"]["rows"] == 136
+    found = measured(monkeypatch, "--steps", "4", heap_bytes=2 * slab - 1)
+    assert found["options"]["rows"] == 64
     assert "does not fit the memory" in found["notes"][0]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gpuscope.benchmarks import nvshmem
-from gpuscope.benchmarks._harness import Link, Measured, Statistics
-from gpuscope.benchmarks._harness.symmetric import Heap
+from gpuscope.benchmarks._harness import Link, Measured, Statistics, symmetric
+from gpuscope.benchmarks._harness.symmetric import Heap, heap_limit_bytes
 from gpuscope.benchmarks.nvshmem import neighbours
+from gpuscope.errors import UsageError
 
 SIZE_BYTES = 16
+VARIABLE = "NVSHMEM_SYMMETRIC_SIZE"
+SPARE_BYTES = 64 << 20
 
 
 class FakeHeap:
@@ -211,7 +215,7 @@ class Library:
 
 def test_a_heap_calls_nvshmem_with_addresses_peer_and_stream() -> None:
     library = Library()
-    heap = Heap(library, library)
+    heap = Heap(library, library, 100)
     stream = SimpleNamespace(ptr=77)
     heap.put(1, 2, 3, 0, stream)
     heap.get(1, 2, 3, 0, stream)
@@ -220,7 +224,7 @@ def test_a_heap_calls_nvshmem_with_addresses_peer_and_stream() -> None:
     heap.barrier(stream)
     heap.array((8,))
     heap.close()
-    assert (heap.rank, heap.size) == (1, 2)
+    assert (heap.rank, heap.size, heap.left_bytes) == (1, 2, 100 - 4 * 8)
     assert library.calls == [
         ("putmem_on_stream", 1, 2, 3, 0, 77),
         ("getmem_on_stream", 1, 2, 3, 0, 77),
@@ -231,3 +235,47 @@ def test_a_heap_calls_nvshmem_with_addresses_peer_and_stream() -> None:
         ("free_array", None),
         ("finalize",),
     ]
+
+
+def of_two(*answers: Any) -> Any:
+    """Return ranks of which the other one gives these answers, in turn, and then rank 0's own."""
+    left = list(answers)
+    return SimpleNamespace(place=None, gather=lambda value: [value, left.pop(0) if left else value])
+
+
+@pytest.mark.parametrize(
+    ("text", "limit_bytes"),
+    [
+        (None, sys.maxsize),
+        ("", sys.maxsize),
+        ("4G", (4 << 30) - SPARE_BYTES),
+        ("1.5g", (3 << 29) - SPARE_BYTES),
+        (".5t", (1 << 39) - SPARE_BYTES),
+        ("268435456", (256 << 20) - SPARE_BYTES),
+        ("1024k", 0),
+    ],
+)
+def test_the_environment_sets_the_heap(
+    text: str | None, limit_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    if text is not None:
+        monkeypatch.setenv(VARIABLE, text)
+    assert heap_limit_bytes(of_two()) == limit_bytes
+    assert heap_limit_bytes(of_two(False, 7)) == min(7, limit_bytes)  # the other rank has less
+
+
+def test_a_heap_that_is_no_size_or_too_small_is_refused_before_nvshmem_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VARIABLE, "plenty")
+    with pytest.raises(UsageError, match=f"^{VARIABLE} of rank 0 is no size: write it like 4G"):
+        heap_limit_bytes(of_two(False))
+    monkeypatch.setenv(VARIABLE, "1G")
+    monkeypatch.setattr(symmetric, "import_nvshmem", lambda: (None, None))
+    monkeypatch.setattr(symmetric, "refuse_shared_gpus", lambda name, places: None)
+    with (
+        pytest.raises(UsageError, match=f"set it to {(1 << 30) + SPARE_BYTES} or more"),
+        symmetric.open_heap(of_two(), 1 << 30),
+    ):
+        raise AssertionError

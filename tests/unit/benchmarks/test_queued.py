@@ -522,6 +522,40 @@ def test_one_rank_exchanges_with_itself_but_not_behind_a_barrier(
         jacobi_nvshmem._run(argparse.Namespace(twin=twin, oversubscribe=False))
 
 
+@pytest.mark.parametrize(
+    ("words", "free_bytes", "setting", "heap_bytes"),
+    [
+        ((), 64 << 30, None, 4 << 30),
+        ((), 8 << 30, None, 2 << 30),
+        ((), 64 << 30, "1G", (1 << 30) - (64 << 20)),
+        (("--rows", "1000", "--columns", "1000"), 64 << 30, None, 4 << 30),
+        # Two arrays, with two rows of halo, of the rank with more rows.
+        (("--rows", "50001", "--columns", "30000"), 64 << 30, None, 2 * 4 * 25_003 * 30_000),
+        (("--rows", "25001", "--columns", "30000", "--weak"), 64 << 30, None, 8 * 25_003 * 30_000),
+        (("--rows", "50001", "--columns", "30000"), 20 << 30, None, 5 << 30),
+    ],
+)
+def test_the_heap_has_room_for_the_slab_that_is_asked_for_as_far_as_it_may(
+    words: tuple[str, ...],
+    free_bytes: int,
+    setting: str | None,
+    heap_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NVSHMEM_SYMMETRIC_SIZE", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("NVSHMEM_SYMMETRIC_SIZE", setting)
+    parser = argparse.ArgumentParser()
+    add_common_arguments(parser, jacobi_nvshmem.BENCHMARK)
+    jacobi_nvshmem.BENCHMARK.add_arguments(parser)
+    runtime = SimpleNamespace(memGetInfo=lambda: (free_bytes, free_bytes))
+    cp = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+    ranks: Any = SimpleNamespace(
+        session=SimpleNamespace(cp=cp), size=2, gather=lambda value: [value, value]
+    )
+    assert jacobi_nvshmem._heap_bytes(ranks, parser.parse_args(words)) == heap_bytes
+
+
 DEVICE_LIBRARY = r"""
 typedef unsigned long long uint64_t;
 enum { NVSHMEM_SIGNAL_SET };
