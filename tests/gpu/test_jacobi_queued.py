@@ -128,6 +128,9 @@ INNER_FOR_EDGES = STEPS, "low.wait_event(self.edges_done)"
 LAST_NORM = STEPS, "\n" + 8 * " " + "self.high.wait_event(self.inner_done)"
 LOOK = STEPS, "self.looked_at.synchronize()"
 SIGNALS = "jacobi_nvshmem.py", "self.heap.wait(target.mine, self.value, stream)"
+LONG_GRAPH = ("--graph", "--steps", "50", "--norm-every", "25")
+"""A graph has the same delays in each launch: the more steps, the surer do streams pass each other.
+"""
 
 
 @pytest.mark.parametrize(
@@ -146,6 +149,7 @@ SIGNALS = "jacobi_nvshmem.py", "self.heap.wait(target.mine, self.value, stream)"
                     "look": LOOK,
                 },
             ),
+            (("jacobi-nccl-overlap", *LONG_GRAPH), (), {"edges": EDGES_FOR_INNER}),
             (
                 ("jacobi-nvshmem",),
                 needs_nvshmem,
@@ -164,5 +168,6 @@ def test_a_wait_left_out_of_a_copy_of_the_code_is_caught(
 ) -> None:
     file, wait = left_out
     tree = copy_without(wait, file, tmp_path / "tree")
-    run = run_ranks("--untraced", *words, *SMALL, *SKEW, codes=(1,), tree=tree)
+    name, *options = words
+    run = run_ranks("--untraced", name, *SMALL, *SKEW, *options, codes=(1,), tree=tree)
     assert "wrong data: " in run.done.stdout + run.done.stderr

@@ -389,15 +389,12 @@ def test_what_share_of_the_transfers_must_be_hidden(
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "most"), [("overlap", 0.95, 1.0), ("blocking", 0.0, 0.01)]
+    ("name", "least", "most"), [("overlap", 0.99, 1.0), ("blocking", 0.0, 0.01)]
 )
 def test_the_shipped_ranks_hide_their_transfers_or_none_of_them(
     name: str, least: float, most: float
 ) -> None:
-    """And the host is in MPI all the while, beside kernels in the one case and in the other not.
-
-    Rank 1 of the one is late once: meanwhile rank 0 is in MPI with its kernels done.
-    """
+    """And the host is in MPI meanwhile, beside kernels in the one case and in the other not."""
     paths = [samples.path(f"jacobi_mpi_{name}_r{rank}") for rank in (0, 1)]
     analyses = api.analyze(paths)
     expected = [{"kind": "hidden", "range": "overlapped", "least": least, "most": most}]
@@ -407,6 +404,5 @@ def test_the_shipped_ranks_hide_their_transfers_or_none_of_them(
         phases = entry.scope.phases
         assert phases is not None
         assert phases.pack_ns == 0
-        assert phases.mpi_ns > 4 * phases.transfer_ns
-        hidden = phases.mpi_hidden_ns / phases.mpi_ns
-        assert hidden > 0.8 if name == "overlap" else hidden == 0
+        assert phases.mpi_ns > 3 * phases.transfer_ns
+        assert phases.mpi_hidden_ns == (phases.mpi_ns if name == "overlap" else 0)
