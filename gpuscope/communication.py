@@ -46,7 +46,7 @@ Bool = npt.NDArray[np.bool_]
 WAITS = re.compile(r"nvshmem\w*_wait_until")
 """Names of kernels that wait for a signal."""
 
-TWICE = "two of the traces are of the same rank: name each rank once"
+TWICE = "two of the traces are of the same rank or process: name each once"
 ALONE = "there is one rank only"
 NOT_TOGETHER = "the reports have no moment in common, or no time of day to tell"
 UNFIT = (TWICE, NOT_TOGETHER)
@@ -156,11 +156,19 @@ def _unfit(traces: Sequence[Trace]) -> str | None:
     """Say why the messages of several traces are not matched, or return None."""
     if not _same_time(traces):
         return NOT_TOGETHER
-    return TWICE if _seen_twice(traces) else None
+    return TWICE if seen_twice(traces) else None
 
 
 def apart(traces: Sequence[Trace]) -> str | None:
-    """Say that traces are not of the ranks of one run: they lie further apart than they are long.
+    """Say that traces are not of the ranks of one run, or return None.
+
+    They lie further apart than they are long, or two are of one rank, such as copies of one file.
+    """
+    return far_apart(traces) or (TWICE if seen_twice(traces) else None)
+
+
+def far_apart(traces: Sequence[Trace]) -> str | None:
+    """Say that traces lie further apart than they are long.
 
     None where they are near, where nobody can tell, as without the time of day, and of the ranks in
     a run's folder: these are of one run whenever they worked.
@@ -172,7 +180,7 @@ def apart(traces: Sequence[Trace]) -> str | None:
     return _APART.format(format_ns(apart_ns)) if apart_ns > sum(b - a for a, b in spans) else None
 
 
-def _seen_twice(traces: Sequence[Trace]) -> bool:
+def seen_twice(traces: Sequence[Trace]) -> bool:
     """Whether a rank is in two of the traces; without numbers, a process that began at one time."""
     seen: set[tuple[int | None, ...]] = set()
     for trace in traces:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -168,13 +168,21 @@ def one_clock(traces: Sequence[Trace]) -> Alignment:
 
     By the recorded time of day, set right by the communication kernels, which end together on all
     ranks, or by MPI's collectives, where these can be matched. Where a trace has no time of day,
-    all begin together.
+    all begin together. What is there twice is told.
     """
+    found = _one_clock(traces)
+    if not communication.seen_twice(traces):
+        return found
+    twice = communication.TWICE
+    return replace(found, note=f"{found.note} {twice[0].upper()}{twice[1:]}.")
+
+
+def _one_clock(traces: Sequence[Trace]) -> Alignment:
     known = [trace.start_utc_ns for trace in traces if trace.start_utc_ns is not None]
     if len(traces) == 1 or len(known) < len(traces):
         note = "A trace has no time of day, so that all are shown from their first operation."
         return Alignment(tuple(-trace.origin_ns for trace in traces), note)
-    if reason := communication.apart(traces):
+    if reason := communication.far_apart(traces):
         note = f"{reason[0].upper()}{reason[1:]} All are shown from their first operation."
         return Alignment(tuple(-trace.origin_ns for trace in traces), note, common=False)
     note = "The traces share one clock by the time of day."

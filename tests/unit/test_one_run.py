@@ -14,7 +14,7 @@ from gpuscope import api, samples
 from gpuscope.app import layout
 from gpuscope.app.state import Session
 from gpuscope.cli import main
-from gpuscope.communication import NOT_TOGETHER
+from gpuscope.communication import NOT_TOGETHER, TWICE
 
 OVERLAP = [samples.path(f"jacobi_mpi_overlap_r{rank}") for rank in (0, 1)]
 BLOCKING = [samples.path(f"jacobi_mpi_blocking_r{rank}") for rank in (0, 1)]
@@ -107,3 +107,24 @@ def test_a_budget_is_of_all_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[
     said(capsys, "verify", run, "--budget", budget)
     blocking = run_of(tmp_path / "B", BLOCKING)
     assert main(["verify", str(blocking), "--budget", str(budget)]) == 4
+
+
+@pytest.mark.parametrize("name", ["streams", "jacobi_mpi_overlap_r0"])
+def test_a_copy_of_a_trace_is_no_other_rank(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, copy = samples.path(name), tmp_path / "copy.sqlite"
+    shutil.copyfile(path, copy)
+    assert f"note: {TWICE}" in said(capsys, "analyze", path, copy)
+    assert TWICE in said(capsys, "report", path, copy, "--format", "md")
+    assert [one["apart"] for one in json.loads(said(capsys, "analyze", "--json", path, copy))] == [
+        TWICE,
+        TWICE,
+    ]
+    assert f"note {TWICE}" in said(capsys, "verify", path, copy, "--expect", "span > 0 s")
+    notes = layout.notes(Session([api.open_trace(path), api.open_trace(copy)]))
+    assert TWICE[1:] in str(notes)
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(copy)
+    assert main(["analyze", str(copy), str(link)]) == 2
+    assert "is named twice" in capsys.readouterr().err
