@@ -16,6 +16,7 @@ from gpuscope.intervals import sum_by
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import MpiCalls
 from gpuscope.model.trace import Trace
+from gpuscope.scopes import behind_gates
 from gpuscope.units import format_ns
 from gpuscope.waits import Bool, Int64
 
@@ -43,6 +44,7 @@ def run(trace: Trace, options: Options) -> Result:
     mpi = trace.mpi
     if mpi is None or not len(mpi):
         return Result()
+    mpi = mpi.take(~behind_gates(trace, mpi))
     block_end_ns, followed = _blocks(case, mpi)
 
     def calls(thread: int) -> Calls:

@@ -681,7 +681,7 @@ class Case:
             low, high = self.options.window_ns
             considered &= (ops.start_ns < high) & (ops.end_ns > low)
         covering = self._covering(level) if level else self.outermost_range
-        if level:
+        if level or self.options.ranges:  # what no range covers was not asked for
             considered &= covering >= 0
         rows = np.flatnonzero(considered)
         if not len(rows):

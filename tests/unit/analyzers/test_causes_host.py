@@ -442,6 +442,20 @@ def test_only_the_messages_right_before_the_launch_held_it() -> None:
     assert finding.evidence["held_ns"] == 10 * MS // 2
 
 
+def test_ranks_that_meet_behind_a_start_gate_hold_nothing_up() -> None:
+    program = Program()
+    with program.range("iterate"):
+        for _ in range(10):
+            program.kernel(1, MS)
+            program.wait(1)
+            program._launch("cudaLaunchKernel", "gate", 2, MS, name="gs_gate")
+            program.host(GAP_NS)
+            program.mpi("MPI_Barrier", MS // 2)
+        program.kernel(1, MS)
+
+    assert findings(program, mpi_blocking.ANALYZER) == []
+
+
 def test_the_calls_that_held_the_gpu_up_longest_are_named_first() -> None:
     program = Program()
     with program.range("iterate"):
