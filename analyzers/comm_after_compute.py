@@ -39,7 +39,7 @@ def _rule(case: Case, transfer_ns: Int64 | None, region: Region) -> Finding | No
     if not {"comm", "kernel"} <= set(region.material):
         return None
     ops, waits = case.ops, case.waits
-    comm = region.rows[region.op_class == CODE["comm"]]
+    comm = region.rows[case.messages(region)]
     kernels = np.flatnonzero((ops.device == region.device) & (ops.op_class == CODE["kernel"]))
     by_stream = waits.reason[comm] == REASON["stream"]
     by_event = waits.reason[comm] == REASON["event"]

@@ -3,7 +3,8 @@
 Three infos about ranges in which two kinds of work could overlap: the device has one copy engine
 (`one-engine`), an engine is busy nearly all the time (`engine-saturated`), or one kind of work is
 so long that hiding the others saves next to nothing (`imbalance`). The time that communication
-kernels wait for their peers, as far as it is known, counts for neither of the last two.
+kernels wait for their peers, as far as it is known, counts for neither of the last two, nor do
+kernels that only wait for a signal.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import numpy as np
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import USES, Case, Region
 from gpuscope.intervals import Axis, length, union
-from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns, format_ratio
@@ -69,7 +69,7 @@ def _engines_ns(case: Case, options: Options, region: Region) -> dict[str, int]:
     engines = region.engines_ns
     if "comm" not in engines:
         return engines
-    mine = region.op_class == CODE["comm"]
+    mine = case.messages(region)
     rows = region.rows[mine]
     start, end = case.ops.start_ns[rows], case.ops.end_ns[rows]
     if options.moving_ns is not None:
@@ -79,9 +79,9 @@ def _engines_ns(case: Case, options: Options, region: Region) -> dict[str, int]:
     return {**engines, "comm": length(union(start + shift, end + shift))}
 
 
-def _waiting_told(options: Options, region: Region) -> bool:
+def _waiting_told(case: Case, options: Options, region: Region) -> bool:
     """Say whether the other ranks tell of every message how long it waited."""
-    rows = region.rows[region.op_class == CODE["comm"]]
+    rows = region.rows[case.messages(region)]
     return options.transfer_ns is not None and bool((options.transfer_ns[rows] >= 0).all())
 
 
@@ -102,7 +102,7 @@ def _saturated(case: Case, options: Options, region: Region) -> Finding | None:
     limit = "better overlap cannot save more"
     advice = "shorten that work itself: overlap is as good as it gets"
     if engine == "comm":
-        if _waiting_told(options, region):
+        if _waiting_told(case, options, region):
             what = "communication kernels move data"
         else:
             limit = f"unless they wait for late peers, {limit}"
@@ -135,7 +135,7 @@ def _imbalance(case: Case, options: Options, region: Region) -> Finding | None:
     if "kernel" not in engines or not set(engines) & {"h2d", "d2h", "p2p", "comm"}:
         return None
     advice = f"shorten {longest}, or leave the overlap as it is"
-    if longest == "comm" and not _waiting_told(options, region):
+    if longest == "comm" and not _waiting_told(case, options, region):
         advice = _ALL_RANKS
     return case.finding(
         region,

@@ -21,7 +21,7 @@ from gpuscope.units import format_ns
 from gpuscope.waits import Bool, Int64
 
 MAX_RETURN_TO_LAUNCH_NS = 100_000
-"""From an MPI call's return to the thread's next launch. Mostly 36 to 99 µs in the shipped traces
+"""From an MPI call's return to the thread's next launch. It takes 31 to 98 µs in the shipped traces
 of jacobi-mpi-overlap's twin `blocking`, a Python program under Nsight Systems."""
 MIN_REPEATS = 2
 """Blocks of calls an instance with the GPU idle: a barrier at the end is no pattern."""

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options
+from gpuscope.communication import WAITS
 from gpuscope.intervals import (
     BLOCK_ROWS,
     Axis,
@@ -818,6 +819,16 @@ class Case:
         told = (waits.reason[rows] == REASON["host"]) | (self.ops.graph_node[rows] < 0)
         late = told & (end > start)
         return Windows(rows[late], start[late], end[late])
+
+    def messages(self, region: Region) -> Bool:
+        """Return which operations of a region are messages. A wait for a signal is none.
+
+        NVSHMEM waits in a kernel of its own, for as long as another rank takes, and moves nothing.
+        """
+        found: Bool = region.op_class == CODE["comm"]
+        name = self.ops.name[region.rows]
+        waits = [each for each in distinct(name[found]) if WAITS.search(self.trace.strings[each])]
+        return found & ~np.isin(name, waits)
 
     def idle(self, region: Region) -> Windows:
         """Return the times at which the device was idle because the host was late.

@@ -35,6 +35,7 @@ GPU = (
     connections_limit.ANALYZER,
     uvm_migration.ANALYZER,
 )
+WAIT = "nvshmemi_signal_wait_until_on_stream_kernel"
 
 
 def found_in(trace: Trace, analyzer: Analyzer) -> list[str]:
@@ -206,6 +207,16 @@ def test_a_third_of_the_messages_behind_compute_is_too_few() -> None:
             program.kernel(1, 2 * MS)
             for _ in range(3):  # the others follow a message
                 program.comm(1, MS)
+
+    assert findings(program, comm_after_compute.ANALYZER) == []
+
+
+def test_a_wait_for_a_signal_behind_compute_is_no_message() -> None:
+    program = Program()
+    with program.range("step"):
+        for _ in range(6):
+            program.kernel(1, 2 * MS)
+            program.comm(1, MS, name=WAIT)
 
     assert findings(program, comm_after_compute.ANALYZER) == []
 
@@ -645,6 +656,20 @@ def test_long_messages_may_be_waiting_where_one_rank_alone_tells(
     (finding,) = [f for f in found if f.id == "imbalance"]
 
     assert finding.advice.startswith(advice)
+
+
+def test_a_wait_for_a_signal_is_no_work_of_an_engine() -> None:
+    program = Program()
+    for _ in range(4):
+        program.copy("h2d", 1, MS // 50)
+        program.kernel(2, MS)
+        program.comm(1, MS * 3 // 2, name=WAIT)
+        program.free[2] = program.free[1]
+
+    (finding,) = findings(program, limits.ANALYZER)
+    assert finding.id == "imbalance"
+    assert finding.evidence["bound_ns"] == 4 * MS
+    assert finding.evidence["at_most_ns"] == 4 * (MS // 50)
 
 
 def test_work_that_is_no_transfer_tells_no_imbalance() -> None:

@@ -91,8 +91,15 @@ class Program:
         start = self._launch("cudaLaunchKernel", "kernel", stream, ns, name=name)
         self._configure(start, blocks, 1024)
 
-    def comm(self, stream: int, ns: int, blocks: int = 1, cooperative: bool = False) -> None:
-        start = self._launch("cudaLaunchKernel", "comm", stream, ns, name="ncclAllReduce")
+    def comm(
+        self,
+        stream: int,
+        ns: int,
+        blocks: int = 1,
+        cooperative: bool = False,
+        name: str = "ncclAllReduce",
+    ) -> None:
+        start = self._launch("cudaLaunchKernel", "comm", stream, ns, name=name)
         self._configure(start, blocks, 512, cooperative)
 
     def _configure(
