@@ -83,6 +83,21 @@ def test_details_and_schedule_bring_the_scopes_that_they_complete(
     assert main(["analyze", STREAMS, "--only", "details", "--range", "nowhere"]) == 5
 
 
+@pytest.mark.parametrize(
+    ("pattern", "paths"),
+    [
+        ("sequential/chunk0", ["sequential/chunk0"]),
+        ("seq*", ["sequential", *(f"sequential/chunk{number}" for number in range(4))]),
+        ("*chunk0", ["chunk0", "sequential/chunk0", "streamed/chunk0"]),
+    ],
+)
+def test_a_star_in_a_path_stands_for_slashes_too(
+    pattern: str, paths: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = analyzed(capsys, STREAMS, "--path", pattern)
+    assert [entry["path"] for entry in found["ranges"]] == paths
+
+
 def test_top_orders_by_the_time_that_could_still_be_hidden(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
