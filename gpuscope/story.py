@@ -12,8 +12,8 @@ import numpy as np
 
 from gpuscope.cases import Case, Region
 from gpuscope.intervals import distinct, subtract, sum_by, union
-from gpuscope.model.classes import CLASSES, ENGINE_CODES
-from gpuscope.model.tables import MEMORY_KINDS, Operations
+from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
+from gpuscope.model.tables import EVICTED, MEMORY_KINDS, PREFETCH, TO_HOST, Operations
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_bytes, format_ns
 from gpuscope.waits import REASONS, Int32, Int64, Waits, call_name
@@ -72,7 +72,10 @@ class OperationStory:
     """The outermost range that it was launched in."""
     size_bytes: int
     memory: str | None
-    """Of a copy, the kinds of memory: ``pageable → device``; None where they are not recorded."""
+    """Of a copy, the kinds of memory: ``pageable → device``; None where they are not recorded.
+
+    Of a migration of unified memory, where the pages go and why.
+    """
     start_ns: int
     end_ns: int
     launch: Step | None
@@ -242,6 +245,12 @@ def tell_operation(case: Case, operation: int) -> OperationStory:
 
 
 def _memory(ops: Operations, operation: int) -> str | None:
+    flags = int(ops.flags[operation])
+    if ops.op_class[operation] == CODE["uvm"]:
+        why = ", evicted from a full memory" if flags & EVICTED else ""
+        return f"pages to the {'host' if flags & TO_HOST else 'GPU'}{why}"
+    if flags & PREFETCH:
+        return "pages that were prefetched"
     kinds = int(ops.src_kind[operation]), int(ops.dst_kind[operation])
     if not all(0 <= kind < len(MEMORY_KINDS) for kind in kinds):
         return None

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gpuscope.figures.timeline import Placed, Row, Timeline, plain
 from gpuscope.model.classes import CLASSES, COPY_CLASSES
-from gpuscope.model.tables import EVICTED, STAGED, TO_HOST
+from gpuscope.model.tables import STAGED
 from gpuscope.story import OperationStory, tell_operation
 from gpuscope.units import NS_PER_S, counted, format_bytes, format_ns, format_rate, visible
 
@@ -124,9 +124,6 @@ def _operation(timeline: Timeline, row: Row, placed: Placed, item: int) -> dict[
         facts.append(("link", f"GPU {ops.src_device[item]} → GPU {ops.dst_device[item]}"))
     if ops.flags[item] & STAGED:
         facts.append(("staged", "a leg of a peer copy through the host"))
-    if op_class == "uvm":
-        why = ", evicted from a full memory" if ops.flags[item] & EVICTED else ""
-        facts.append(("migrates", f"to the {'host' if ops.flags[item] & TO_HOST else 'GPU'}{why}"))
     if ops.graph_node[item] >= 0:
         facts.append(("graph node", str(int(ops.graph_node[item]))))
     config = trace.kernel_configs

@@ -204,3 +204,15 @@ def test_a_copy_names_its_memory_and_a_kernel_has_none() -> None:
         ("kernel", None),
         ("d2h", "device → pageable"),
     ]
+
+
+def test_a_migration_says_where_its_pages_go() -> None:
+    case = Case.of(api.open_trace(samples.path("uvm_migration")), Options())
+    h2d = int(np.flatnonzero(case.ops.op_class == CODE["h2d"])[0])
+    told = [tell_operation(case, number) for number in (0, h2d, 400)]
+    assert [(story.op_class, story.memory) for story in told] == [
+        ("uvm", "pages to the host"),
+        ("h2d", "pages that were prefetched"),
+        ("uvm", "pages to the GPU"),
+    ]
+    assert "4.10 kB, pages to the GPU)" in story_text(Explanation("", (told[2],), (), 0), 0)

@@ -342,16 +342,16 @@ def test_an_operation_says_what_it_is_and_what_it_waited_for() -> None:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (0, "to the GPU"),
-        (TO_HOST, "to the host"),
-        (TO_HOST | EVICTED, "to the host, evicted from a full memory"),
+        (0, "pages to the GPU"),
+        (TO_HOST, "pages to the host"),
+        (TO_HOST | EVICTED, "pages to the host, evicted from a full memory"),
     ],
 )
 def test_a_migration_says_where_it_goes(flags: int, expected: str) -> None:
     timeline = Timeline([make_trace(uvm=[(0, MS, "s7", {"flags": flags})])])
 
     facts = dict(details(timeline, row_of(timeline, "stream"), 0)["facts"])
-    assert facts["migrates"] == expected
+    assert facts["memory"] == expected
 
 
 @pytest.mark.parametrize(("row", "item"), [(-1, 0), (99, 0), (0, 0), (2, -1), (2, 5)])
