@@ -11,8 +11,7 @@ a stream of low priority. ::
 
 Who waits for whom, across the streams:
 
-* an edge for the interior of the step before: it reads two rows of it, and overwrites what that
-  read;
+* an edge for the interior of the step before: it reads a row of it, and overwrites what that read;
 * the interior for both edges of the step before, for the same reason;
 * the reset of the norm for all three kernels of the step before, which add to it;
 * an edge for the reset of the norm: or else what it adds may be lost;
@@ -165,7 +164,9 @@ class _Overlapped(Variant):
 def _run(arguments: argparse.Namespace) -> Result:
     """Run the benchmark."""
     twin = None if arguments.twin is None else BENCHMARK.twin(arguments.twin).name
-    skew_us = arguments.skew_us or (_TWIN_SKEW_US if twin == _NO_RESET_EVENT.name else 0)
+    skew_us = arguments.skew_us
+    if skew_us is None:
+        skew_us = _TWIN_SKEW_US if twin == _NO_RESET_EVENT.name else 0
     with open_ranks(BENCHMARK.name, least=1, oversubscribe=arguments.oversubscribe) as ranks:
         kernels, path = StencilKernels(ranks.session.cp), choose_path(ranks, arguments)
         return measure(

@@ -3,7 +3,7 @@
 Every rank writes to its right neighbour's memory, or reads it, without the neighbour taking part;
 a signal tells the neighbour that its data is there. ::
 
-    sequential    [put][put][put] … [kernel ============]       one stream
+    sequential    [put][put][put] … [kernel ============]       the kernel waits for the puts
 
     put           [put][put][put] …                             a stream of high priority
                   [kernel ============]                         another

@@ -55,7 +55,7 @@ from gpuscope.benchmarks._harness.stencil import (
 )
 from gpuscope.benchmarks._harness.symmetric import Heap
 from gpuscope.errors import ProgramError, UsageError
-from gpuscope.units import NS_PER_S, NS_PER_US, format_bytes, format_ns, format_ratio
+from gpuscope.units import NS_PER_S, NS_PER_US, counted, format_bytes, format_ns, format_ratio
 
 HIGH_PRIORITY = -5
 """The highest of a GPU's six; CUDA takes the highest there is where there is none so high."""
@@ -91,7 +91,10 @@ _MAX_STEPS = 100_000
 """With --tolerance, a norm that has not come down by then will not."""
 _REPEATS = 10
 _PROOFS = ((PROOF_SIZE, PROOF_SIZE), (PROOF_SIZE - 3, PROOF_SIZE - 5))
-"""Rows and columns of the grids that are compared with NumPy's; the second divides by nothing."""
+"""Rows and columns of the grids that are compared with NumPy's; the second divides by nothing.
+They are larger where so many ranks would find too little in them."""
+_MAX_SKEW_US = 1_000_000
+"""A second: far longer than any step, and a pass still ends."""
 _DEFAULTS = MappingProxyType(
     {
         "rows": None,
@@ -271,10 +274,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--skew-us",
-        type=positive_int,
+        type=_skew_argument,
         metavar="N",
         help="hold streams back by up to N µs, on each rank differently: a stress test",
     )
+
+
+def _skew_argument(text: str) -> int:
+    """Read how long streams are held back at most, in µs, for argparse."""
+    if not text.isdecimal() or int(text) > _MAX_SKEW_US:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {_MAX_SKEW_US}")
+    return int(text)
 
 
 def add_mpi_arguments(parser: argparse.ArgumentParser) -> None:
@@ -434,7 +444,7 @@ def measure(
         ),
         memory_bound=("compute", pass_name),
         title=f"{grid[0]} × {grid[1]} points, {split[0]} × {split[1]} blocks, "
-        f"{options.steps} steps",
+        f"{counted(options.steps, 'step')}",
         lines=[
             f"a step takes {format_ns(total_ns)}: its kernels alone {format_ns(compute_ns)}, its "
             f"exchange alone {format_ns(exchange_ns)}",
@@ -538,9 +548,10 @@ def _prove(ranks: Ranks, make: _Make, cut_columns: bool) -> None:
     ProgramError
         They differ; the message begins with ``wrong data``.
     """
-    for grid in _PROOFS:
+    for rows, columns in _PROOFS:
+        down, across = split = _split(ranks, (rows, columns), cut_columns)
+        grid = max(rows, LEAST_SIDE * down), max(columns, LEAST_SIDE * across)
         for periodic in (True, False):
-            split = _split(ranks, grid, cut_columns)
             block = cut(grid, split, ranks.rank, periodic=periodic)
             if not block.sides:
                 continue  # one rank with open ends: nothing is exchanged, and nothing waited for
@@ -625,7 +636,7 @@ def _calibrate(
         block = cut(grid, split, ranks.rank, periodic=options.ends == "periodic")
         variant = start_variant(make, block, options.norm_every)
         stages = _stage_times(variant)
-        exchange_ns = _host_ns(variant, variant.exchange)
+        exchange_ns = _exchange_ns(variant)
         to_cover_ns = _to_cover_ns(variant, stages, exchange_ns)
         if variant.waits:
             to_cover_ns += _TRACING_NS
@@ -672,6 +683,26 @@ def _host_ns(variant: Variant, operation: Callable[[], None]) -> int:
     return median_ns
 
 
+def _exchange_ns(variant: Variant) -> int:
+    """Return the time of an exchange: the host's, or if that does not wait for it, the longer one.
+
+    The other is that of the stream.
+    """
+    host_ns = _host_ns(variant, variant.exchange)
+    if variant.waits:
+        return host_ns
+    return max(host_ns, _alone_ns(variant, variant.streams[0], variant.exchange))
+
+
+def _alone_ns(variant: Variant, stream: Any, operation: Callable[[], None]) -> int:
+    """Return the time of an operation of a stream: the median of some, the longest rank's."""
+    queue = [(stream, [operation] * (1 + _REPEATS))]
+    (spans,) = variant.ranks.session.time_operations(queue)
+    median_ns = Statistics.of([end - start for start, end in spans[1:]]).median_ns
+    (longest_ns,) = variant.ranks.largest([median_ns])
+    return longest_ns
+
+
 def _to_cover_ns(variant: Variant, stages: Mapping[str, int], exchange_ns: float) -> float:
     """Return how long the interior must last to hide what else there is to a step.
 
@@ -690,10 +721,7 @@ def _stage_times(variant: Variant) -> dict[str, int]:
     for name, (stream, operation) in variant.stages().items():
         operation()  # loads what it launches: not behind a closed gate
         variant.cp.cuda.runtime.deviceSynchronize()
-        queue = [(stream, [operation] * (1 + _REPEATS))]
-        (spans,) = variant.ranks.session.time_operations(queue)
-        median_ns = Statistics.of([end - start for start, end in spans[1:]]).median_ns
-        (found[name],) = variant.ranks.largest([median_ns])
+        found[name] = _alone_ns(variant, stream, operation)
     return found
 
 

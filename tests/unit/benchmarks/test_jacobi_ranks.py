@@ -454,3 +454,51 @@ def test_a_slab_is_no_higher_than_fits_the_heap_twice(monkeypatch: pytest.Monkey
     found = measured(monkeypatch, "--steps", "4", heap_bytes=2 * slab - 1)
     assert found["options"]["rows"] == 64
     assert "does not fit the memory" in found["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cut_columns", "expected"),
+    [(2, False, [(13, 11)]), (7, False, [(14, 11)]), (7, True, [(14, 11)]), (6, True, [(13, 11)])],
+)
+def test_the_proof_has_rows_and_columns_for_every_rank(
+    ranks: int, cut_columns: bool, expected: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jacobi_ranks, "_PROOFS", ((13, 11),))
+    grids = set()
+
+    def make(block: Any, norm_every: int) -> Any:
+        grids.add(block.grid)
+        raise StopIteration
+
+    with pytest.raises(StopIteration):
+        jacobi_ranks._prove(SimpleNamespace(size=ranks, rank=ranks - 1), make, cut_columns)  # type: ignore[arg-type]
+    assert sorted(grids) == expected
+
+
+@pytest.mark.parametrize(
+    ("waits", "on_stream_ns", "expected_ns"),
+    [(True, 900, 500), (False, 900, 900), (False, 90, 500)],
+)
+def test_an_exchange_that_the_host_does_not_wait_for_lasts_as_long_as_on_its_stream(
+    waits: bool, on_stream_ns: int, expected_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jacobi_ranks, "_host_ns", lambda variant, operation: 500)
+
+    def time_operations(queues: Any) -> Any:
+        return [[(0, on_stream_ns) for _ in operations] for _, operations in queues]
+
+    session = SimpleNamespace(time_operations=time_operations)
+    ranks = SimpleNamespace(session=session, largest=list)
+    variant: Any = SimpleNamespace(waits=waits, ranks=ranks, streams=["high"], exchange=None)
+    assert jacobi_ranks._exchange_ns(variant) == expected_ns
+
+
+def test_streams_are_held_back_by_nothing_or_for_a_second_at_most(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--rows", "30", "--columns", "12", "--steps", "1")
+    assert measured(monkeypatch, *words, "--skew-us", "0")["title"].endswith(" blocks, 1 step")
+    for text in ("-1", "1000001", "x"):
+        with pytest.raises(SystemExit):
+            measured(monkeypatch, *words, f"--skew-us={text}")
+        assert f"'{text}' is not a whole number from 0 to 1000000" in capsys.readouterr().err
