@@ -318,7 +318,9 @@ class Trace:
     def causes(self, range: str | None = None) -> pd.DataFrame:
         """Return the findings as rows, those of one range (or glob) if named.
 
-        Columns: id, severity, range, device, claim, advice, saving_ns (null where unknown).
+        Columns: id, severity, range, device, claim, advice, saving_ns (null where unknown), and
+        together_ns: the most that it saves with the other causes of its range, where their savings
+        do not add up (else null).
 
         Raises
         ------
@@ -338,12 +340,15 @@ class Trace:
             raise CannotJudgeError(msg)
         columns = ["id", "severity", "range", "device", "claim", "advice", "saving_ns"]
         rows = [
-            {column: getattr(finding, column) for column in columns}
+            {
+                **{column: getattr(finding, column) for column in columns},
+                "together_ns": finding.evidence.get("together", {}).get("at_most_ns"),
+            }
             for finding in self.findings
             if range is None or matches(finding.range or "", [range])
         ]
-        frame = pd.DataFrame(rows, columns=columns)
-        return frame.astype({"saving_ns": "Int64", "device": "Int64"})
+        frame = pd.DataFrame(rows, columns=[*columns, "together_ns"])
+        return frame.astype({"saving_ns": "Int64", "together_ns": "Int64", "device": "Int64"})
 
     def explain(self, range: str | None = None, *, operation: int | None = None) -> Explanation:
         """Tell what the operations of ranges, or one operation, waited for before they started.

@@ -13,6 +13,7 @@ from gpuscope.figures.listing import COLUMNS, Condition, csv_rows, listing, show
 from gpuscope.figures.names import PatternError, check
 from gpuscope.figures.palette import style_sheet
 from gpuscope.figures.timeline import ASSETS, plain
+from gpuscope.report.rows import saving_parts
 from gpuscope.report.table import csv_text
 from gpuscope.units import format_ns, format_ratio, visible
 
@@ -48,12 +49,14 @@ def describe(session: Session) -> dict[str, Any]:
 def _findings(session: Session) -> dict[str, Any]:
     rows = []
     for number, finding in session.findings:
+        _, limit = saving_parts(finding)
+        claim = plain(finding.claim, 300)
         cells = [
             finding.severity,
             finding.id,
             plain(session.place_of(number, finding)),
             format_ns(finding.saving_ns),
-            plain(finding.claim, 300),
+            f"{claim} (saves {limit})" if limit else claim,
         ]
         rows.append(
             {

@@ -167,6 +167,13 @@ def test_causes_as_rows(streams: Trace) -> None:
     assert isinstance(found, pd.DataFrame)
     only = streams.causes(range="seq*")
     assert set(only["range"]) == {"sequential"}
+    assert only["together_ns"].isna().all()
+
+
+def test_causes_say_what_they_save_together() -> None:
+    found = gpuscope.load(samples.path("connections_limit")).causes()
+    assert found["together_ns"].tolist() == [9_135_278, 9_135_278]
+    assert found["saving_ns"].sum() > 9_135_278
 
 
 def test_what_operations_waited_for(streams: Trace) -> None:

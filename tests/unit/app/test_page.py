@@ -121,6 +121,12 @@ def test_a_finding_says_what_limits_its_saving() -> None:
     assert "all that can be saved here" not in texts("host_read")
     shared = texts("connections_limit")
     assert "(saves up to 9.01 ms, together with connections-limit at most 9.14 ms)" in shared
+    session = Session([api.open_trace(samples.path("connections_limit"))])
+    rows = describe(session)["tables"]["findings"]["rows"]
+    assert [row["cells"][4].partition(" (")[2] for row in rows] == [
+        "saves all that can be saved here)",
+        "saves together with connections-limit at most 9.14 ms)",
+    ]
 
 
 def test_several_traces_have_cards_rows_and_devices_of_their_own() -> None:
