@@ -33,6 +33,7 @@ Int32 = npt.NDArray[np.int32]
 UInt8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
 
+_BARRIER = "MPI_Barrier"
 _CHUNK_ROWS = 250_000
 """Memberships (operation, instance) handled at once; what fits a cache is twice as fast."""
 
@@ -154,21 +155,27 @@ _ACTIVITIES: Latest[Activities] = Latest()
 
 
 def behind_gates(trace: Trace, calls: MpiCalls) -> Bool:
-    """Return which MPI calls lie wholly in a start gate of their process: shape (n,).
+    """Return which MPI calls are made behind a start gate of their process: shape (n,).
 
-    The ranks meet there before what is measured begins.
+    The ranks meet there before what is measured begins: calls that lie wholly in a gate, and
+    barriers that lie partly in one. The first rank opens the gates of all, at times before another
+    has come back from the barrier.
     """
     behind = np.zeros(len(calls), np.bool_)
     if trace.operations is None or not len(calls):
         return behind
     gates = trace.operations.take(trace.operations.op_class == CODE["gate"])
+    if not len(gates):
+        return behind
     process = np.array([device.process for device in trace.devices])[gates.device]
+    work_ns = calls.end_ns - calls.start_ns
+    barriers = [name for name, text in enumerate(trace.strings) if text == _BARRIER]
+    least_ns = np.where(np.isin(calls.name, barriers), 1, work_ns)
     for number in distinct(process):
         mine = process == number
         gate = Cover(union(gates.start_ns[mine], gates.end_ns[mine]))
-        work_ns = calls.end_ns - calls.start_ns
-        covered = (work_ns > 0) & (gate.within(calls.start_ns, calls.end_ns) == work_ns)
-        behind |= covered & (calls.process == number)
+        held_ns = gate.within(calls.start_ns, calls.end_ns)
+        behind |= (work_ns > 0) & (held_ns >= least_ns) & (calls.process == number)
     return behind
 
 

@@ -97,18 +97,27 @@ def test_kernels_of_nvshmem_that_wait_are_no_transfers() -> None:
 
 
 def test_what_the_ranks_wait_for_each_other_behind_a_start_gate_is_no_time_in_mpi() -> None:
-    """A call counts that reaches out of the gate, and one of another process than the gate's."""
+    """A barrier that reaches out of the gate neither; other calls count then, and other barriers.
+
+    Gates of other processes say nothing.
+    """
     trace = make_trace(
         gate=[(0, 50, "s9")],
         kernels=[(60, 160, "s1")],
         p2p=[(70, 90, "s2")],
-        mpi=[("MPI_Barrier", 10, 40), ("MPI_Barrier", 45, 62), ("MPI_Waitall", 80, 85)],
+        mpi=[
+            ("MPI_Barrier", 10, 40),
+            ("MPI_Barrier", 44, 61),
+            ("MPI_Wait", 45, 62),
+            ("MPI_Waitall", 80, 85),
+            ("MPI_Barrier", 100, 103),
+        ],
         ranges=[("step", 5, 170)],
     )
     found = phases(trace)
     assert found is not None
-    assert (found.mpi_ns, found.mpi_hidden_ns) == (17 + 5, 2 + 5)
+    assert (found.mpi_ns, found.mpi_hidden_ns) == (17 + 5 + 3, 2 + 5 + 3)
     assert trace.mpi is not None
-    assert behind_gates(trace, trace.mpi).tolist() == [True, False, False]
+    assert behind_gates(trace, trace.mpi).tolist() == [True, True, False, False, False]
     elsewhere = dataclasses.replace(trace.mpi, process=trace.mpi.process + 1)
     assert not behind_gates(trace, elsewhere).any()
