@@ -87,6 +87,9 @@ class Kinds:
         whole = own == start
         if not whole.all():
             order = np.argsort(own, kind="stable")
+            order = order[
+                own[order] < end[order]
+            ]  # what waited until its end did nothing of its own
             rows, own, end, whole = rows[order], own[order], end[order], whole[order]
         operation, duration = activities.operation[rows], end - own
         shared = _shared_time(own, end)
@@ -266,7 +269,10 @@ def _launch_configurations(trace: Trace) -> tuple[Int64, Int32]:
 
 
 def _shared_time(start: Int64, end: Int64) -> Int64:
-    """Return how long something else ran during each of some operations, sorted by start."""
+    """Return how long something else ran during each of some operations, sorted by start.
+
+    Each must last.
+    """
     # Two are active where one has begun and the furthest end of those before is still to come.
     both = np.minimum(end[1:], np.maximum.accumulate(end)[:-1])
     some = both > start[1:]

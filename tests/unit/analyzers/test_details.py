@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuscope import api, batches, samples
@@ -357,8 +357,13 @@ def check(scope: Scope, groups: list[list[Op]], everything: list[Op]) -> None:
         )
 
 
+NESTED = [(0, 3, "s1"), (1, 1, "s1"), (2, 1, "s2")]
+"""A kernel that waited until its end, between two others that meet."""
+
+
 @settings(max_examples=150)
 @given(st.lists(OPERATION, min_size=1, max_size=14), st.lists(RANGE, max_size=5))
+@example([("kernels", *times, 0, 0, 0) for times in NESTED], [])
 def test_figures_equal_the_naive_ones(rows: list[Any], range_rows: list[Any]) -> None:
     ops = [
         Op("kernel" if c == "kernels" else c, s, s + length, stream, launch, device, size)
