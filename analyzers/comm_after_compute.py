@@ -54,7 +54,8 @@ def _rule(case: Case, transfer_ns: Int64 | None, region: Region) -> Finding | No
         follows &= end - begin - moving <= moving
         begin = np.maximum(begin, end - moving)
     moved = union(begin, end)
-    exposed = length(subtract(moved, union(ops.start_ns[kernels], ops.end_ns[kernels])))
+    bare = subtract(moved, union(ops.start_ns[kernels], ops.end_ns[kernels]))
+    exposed = length(bare)
     count = int(follows.sum())
     if count < max(MIN_REPEATS * region.instances, MIN_FOLLOWING_SHARE * len(comm)):
         return None
@@ -82,6 +83,7 @@ def _rule(case: Case, transfer_ns: Int64 | None, region: Region) -> Finding | No
             "examples": case.operation_examples(rows, ops.end_ns[rows] - ops.start_ns[rows]),
         },
         saving_ns=saving,
+        held=bare,
         limit_ns=region.potential_ns,
     )
 

@@ -47,7 +47,8 @@ def _rule(case: Case, limit: int, region: Region) -> Finding | None:
     behind &= (ops.stream[rows] != ops.stream[head]) & (ops.start_ns[rows] > ready)
     behind &= (after >= 0) & (after <= START_LATENCY_NS)
     rows, ready = rows[behind], ready[behind]
-    held = length(union(ready, ops.start_ns[rows]))
+    times = union(ready, ops.start_ns[rows])
+    held = length(times)
     saving = min(held, region.potential_ns)
     if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
@@ -68,6 +69,7 @@ def _rule(case: Case, limit: int, region: Region) -> Finding | None:
             "examples": case.operation_examples(rows, ops.start_ns[rows] - ready),
         },
         saving_ns=saving,
+        held=times,
         limit_ns=region.potential_ns,
     )
 

@@ -50,7 +50,8 @@ def _rule(case: Case, region: Region) -> Finding | None:
     mine, awaited_stage = stage[ops.op_class[rows]], stage[ops.op_class[waits.event_op[rows]]]
     rows = rows[(mine >= 0) & (mine < awaited_stage)]
     cost = np.maximum(waits.cost_ns[rows], 0)
-    held = length(union(waits.event_ns[rows] - cost, waits.event_ns[rows]))
+    times = union(waits.event_ns[rows] - cost, waits.event_ns[rows])
+    held = length(times)
     saving = min(held, region.potential_ns)
     if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
@@ -88,6 +89,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
             "examples": case.operation_examples(rows, cost),
         },
         saving_ns=saving,
+        held=times,
         limit_ns=region.potential_ns,
     )
 

@@ -59,7 +59,8 @@ def _rule(case: Case, region: Region) -> Finding | None:
     comm = region.rows[region.op_class == CODE["comm"]]
     rows = comm[waits.reason[comm] == REASON["sm"]]
     cost = np.maximum(waits.cost_ns[rows], 0)
-    held = length(union(ops.start_ns[rows] - cost, ops.start_ns[rows]))
+    times = union(ops.start_ns[rows] - cost, ops.start_ns[rows])
+    held = length(times)
     saving = min(held, region.potential_ns)
     if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
@@ -81,6 +82,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
             "examples": case.operation_examples(rows, cost),
         },
         saving_ns=saving,
+        held=times,
         limit_ns=region.potential_ns,
     )
 

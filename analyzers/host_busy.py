@@ -81,6 +81,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
             ],
         },
         saving_ns=saving,
+        held=(start, end),
     )
 
 

@@ -49,7 +49,8 @@ def _rule(case: Case, functions: Int64, region: Region) -> Finding | None:
     rows, function = rows[behind], function[behind]
     ready = np.maximum(waits.ready_ns[rows], waits.call_start_ns[rows])
     cost = ops.start_ns[rows] - ready
-    held = length(union(ready, ops.start_ns[rows]))
+    times = union(ready, ops.start_ns[rows])
+    held = length(times)
     limit = region.span_ns - region.fullest_streams_ns
     saving = min(held, limit)
     if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
@@ -71,6 +72,7 @@ def _rule(case: Case, functions: Int64, region: Region) -> Finding | None:
             "examples": case.operation_examples(rows, cost),
         },
         saving_ns=saving,
+        held=times,
         limit_ns=limit,
     )
 

@@ -74,6 +74,7 @@ def _rule(case: Case, reads: Bool, region: Region) -> Finding | None:
             "examples": case.operation_examples(after, cost),
         },
         saving_ns=saving,
+        held=(idle.start_ns[behind], idle.end_ns[behind]),
     )
 
 

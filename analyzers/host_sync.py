@@ -84,6 +84,7 @@ def _rule(case: Case, region: Region, calls: Callable[[int], Calls]) -> Finding 
         ),
         evidence=evidence,
         saving_ns=saving,
+        held=held.times,
         limit_ns=region.potential_ns,
     )
 

@@ -43,7 +43,8 @@ def _rule(case: Case, one_queue: bool, region: Region) -> Finding | None:
         return None
     rows, head, ready = _held_behind(case, region)
     start = case.ops.start_ns[head]
-    held = length(union(ready, start))
+    times = union(ready, start)
+    held = length(times)
     limit = min(region.potential_ns, region.span_ns - region.fullest_streams_ns)
     saving = min(held, limit)
     if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
@@ -73,6 +74,7 @@ def _rule(case: Case, one_queue: bool, region: Region) -> Finding | None:
             "examples": case.operation_examples(rows, start - ready),
         },
         saving_ns=saving,
+        held=times,
         limit_ns=limit,
     )
 

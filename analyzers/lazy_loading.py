@@ -68,6 +68,7 @@ def _rule(case: Case, first: Int64, region: Region) -> Finding | None:
         "CUDA_MODULE_LOADING=EAGER",
         evidence={**case.held_evidence(held), "kernels": names},
         saving_ns=held.held_ns,
+        held=held.times,
     )
 
 

@@ -78,6 +78,7 @@ def run(trace: Trace, options: Options) -> Result:
                 "examples": case.held_examples(held, mpi),
             },
             saving_ns=saving_ns,
+            held=held.times,
         )
 
     return Result(findings=case.search(rule))

@@ -37,7 +37,8 @@ def _rule(case: Case, region: Region) -> Finding | None:
     waits, ops = case.waits, case.ops
     rows = region.rows[waits.reason[region.rows] == REASON["null-stream"]]
     cost = np.maximum(waits.cost_ns[rows], 0)
-    held = length(union(waits.null_ns[rows] - cost, waits.null_ns[rows]))
+    times = union(waits.null_ns[rows] - cost, waits.null_ns[rows])
+    held = length(times)
     saving = min(held, region.potential_ns)
     if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
@@ -67,6 +68,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
             "examples": case.operation_examples(rows, cost),
         },
         saving_ns=saving,
+        held=times,
         limit_ns=region.potential_ns,
     )
 

@@ -89,6 +89,7 @@ def _rule(case: Case, pageable: Bool, region: Region) -> Finding | None:
             "pinned_rate_bytes_per_s": rates,
         },
         saving_ns=min(held.held_ns + shorter, limit),
+        held=held.times,
         limit_ns=limit,
     )
 

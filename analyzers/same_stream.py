@@ -58,6 +58,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
         return None
     cost = np.maximum(case.waits.cost_ns[rows[ordered]], 0)
     ended = case.waits.stream_ns(rows[ordered])
+    times = union(ended - cost, ended)
     label = case.trace.streams[stream].label
     default = case.trace.streams[stream].kind == NULL_STREAM
     launches = np.unique(ops.launch[rows[ordered]])
@@ -82,12 +83,13 @@ def _rule(case: Case, region: Region) -> Finding | None:
             "stream": case.trace.streams[stream].number,
             "count": int(ordered.sum()),
             "cycles": cycles,
-            "held_ns": length(union(ended - cost, ended)),
+            "held_ns": length(times),
             "classes_ns": region.class_busy_ns,
             "calls": case.calls_evidence(launches[launches >= 0]),
             "examples": case.operation_examples(rows[ordered], cost),
         },
         saving_ns=region.unhidden_ns,
+        held=times,
     )
 
 

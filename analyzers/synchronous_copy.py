@@ -61,6 +61,7 @@ def _rule(case: Case, copies: Bool, region: Region) -> Finding | None:
         advice=f"copy with cudaMemcpyAsync on a stream of the chunk's own{pin}",
         evidence={**evidence, "copies": len(mine), "pageable": pageable},
         saving_ns=saving,
+        held=held.times,
         limit_ns=region.potential_ns,
     )
 

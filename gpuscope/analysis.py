@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuscope.intervals import length, union
 from gpuscope.model.exchange import Exchange
 from gpuscope.model.result import Abstention, Analysis, Finding, Result, Scope, TraceSummary
 from gpuscope.model.trace import Trace
@@ -139,7 +140,8 @@ def _told_together(findings: Sequence[Finding]) -> list[Finding]:
     """Say of findings about one range what they save together, where that is less than their sum.
 
     Work that two of them name may have been held up in the same time, and overlap saves it once. It
-    concerns what was held up (``held_ns``) or is limited (``limit_ns``), where the limit is known.
+    concerns what was held up (``held_ns``) or is limited (``limit_ns``): together they save no more
+    than the time that any of them names, nor than the largest limit.
     """
     places: dict[tuple[object, ...], list[int]] = {}
     for number, finding in enumerate(findings):
@@ -148,21 +150,33 @@ def _told_together(findings: Sequence[Finding]) -> list[Finding]:
             window = tuple(finding.evidence.get("window_ns", ()))
             place = finding.process, finding.device, finding.range, window
             places.setdefault(place, []).append(number)
-    told = list(findings)
+    told = [dataclasses.replace(finding, held=None) for finding in findings]
     for numbers in places.values():
         mine = [findings[number] for number in numbers]
         savings = [finding.saving_ns or 0 for finding in mine]
         limits = [each.evidence["limit_ns"] for each in mine if "limit_ns" in each.evidence]
-        at_most_ns = max([*limits, *savings])
-        if not limits or sum(savings) <= at_most_ns:
+        at_most_ns = _held_by_any_ns(mine)
+        if limits:
+            at_most_ns = min(at_most_ns, max([*limits, *savings]))
+        if sum(savings) <= at_most_ns:
             continue
         for number, finding in zip(numbers, mine, strict=True):
             others = [other.id for other in mine if other is not finding]
             together = {"with": others, "at_most_ns": at_most_ns}
             told[number] = dataclasses.replace(
-                finding, evidence={**finding.evidence, "together": together}
+                told[number], evidence={**finding.evidence, "together": together}
             )
     return told
+
+
+def _held_by_any_ns(findings: Sequence[Finding]) -> int:
+    """Return the time that any of the findings names, and what some save beyond what they name."""
+    named = [np.stack(each.held) for each in findings if each.held]
+    start, end = np.concatenate([np.empty((2, 0), np.int64), *named], axis=1)
+    beyond = (
+        (each.saving_ns or 0) - (length(union(*each.held)) if each.held else 0) for each in findings
+    )
+    return length(union(start, end)) + sum(max(0, ns) for ns in beyond)
 
 
 def _run(trace: Trace, analyzer: Analyzer, options: Options) -> Result | Abstention:

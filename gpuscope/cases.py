@@ -174,6 +174,8 @@ class Held:
     """Part of the holdups that each call covers."""
     operations: Int64
     """The operation, of the longest holdup in each call: index into Trace.operations."""
+    times: tuple[Int64, Int64]
+    """When any thread was held up: disjoint intervals."""
 
 
 @dataclass(frozen=True)
@@ -883,6 +885,7 @@ class Case:
         thread = self.launch_thread[windows.operation]
         total = 0
         found: list[Int64] = []
+        times: list[Int64] = []
         for number in distinct(thread):
             mine = np.flatnonzero(thread == number)
             mine = mine[np.argsort(windows.end_ns[mine], kind="stable")]
@@ -896,12 +899,15 @@ class Case:
             launch = self.waits.call_start_ns[windows.operation[next_one]]
             after = launch - (call_end if near.block_end_ns is None else near.block_end_ns)
             some = np.flatnonzero((held > 0) & (after <= np.maximum(held, PROMPT_NS)))
-            total += length(intersect(late, union(call_start[some], call_end[some])))
+            covered = intersect(late, union(call_start[some], call_end[some]))
+            total += length(covered)
+            times.append(np.stack(covered))
             operation = windows.operation[next_one[some]]
             found.append(np.stack([near.rows[some], held[some], operation]))
         joined = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
         joined = joined[:, np.lexsort((joined[0], -joined[1]))]
-        return Held(total, *joined)
+        start, end = np.concatenate([np.empty((2, 0), np.int64), *times], axis=1)
+        return Held(total, joined[0], joined[1], joined[2], union(start, end))
 
     def without_calls(self, windows: Windows) -> tuple[Int64, Int64, Int64]:
         """Return the parts of the windows in which the thread was in no CUDA or MPI call.
@@ -1037,10 +1043,12 @@ class Case:
         severity: str = "warning",
         saving_ns: int | None = None,
         limit_ns: int | None = None,
+        held: tuple[Int64, Int64] | None = None,
     ) -> Finding:
         """Return a finding about `region`, with its window and figures in the evidence.
 
-        `limit_ns` is the most that a repair of this kind could save there, whatever it held up.
+        `limit_ns` is the most that a repair of this kind could save there, whatever it held up,
+        and `held` are starts and ends of what it held up.
         """
         device = self.trace.devices[region.device]
         common = {
@@ -1064,6 +1072,7 @@ class Case:
             evidence={**common, **evidence},
             advice=advice,
             saving_ns=saving_ns,
+            held=held,
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 _T = TypeVar("_T")
 _UNPRINTABLE = re.compile(r"[\x7f-\xa0\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 """What JSON allows in a text as it is though a terminal may obey it."""
-_OPTIONAL_KEYS = ("per_instance", "per_message", "apart")
+_OPTIONAL_KEYS = ("per_instance", "per_message", "apart", "held")
 
 
 def to_jsonable(value: Any) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuscope.model.exchange import Clock
+from gpuscope.model.tables import Int64
 
 SCHEMA_VERSION = 1
 
@@ -529,6 +530,9 @@ class Finding:
     advice: str
     saving_ns: int | None
     """An upper bound unless removable is ``yes``; None when it cannot be estimated."""
+    held: tuple[Int64, Int64] | None = field(default=None, compare=False, repr=False)
+    """Starts and ends of the time that the saving is about, while an analysis is made: with it
+    findings are held against each other. It is in no answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import pytest
+
+from gpuscope import api, samples
 from gpuscope.analysis import Analyzer, Options, missing_tables, run_all
-from gpuscope.analyzers import overlap
+from gpuscope.analyzers import ANALYZERS, overlap
+from gpuscope.intervals import length, union
+from gpuscope.model import codec
 from gpuscope.model.result import Finding, Result
 from tests.make_trace import make_trace
 
@@ -22,7 +29,13 @@ def test_a_program_that_was_killed_is_told_from_a_recording_without_cuda() -> No
     assert "record with -t cuda" in str(missing_tables(overlap.ANALYZER, nothing))
 
 
-def finding(id: str, saving_ns: int | None, range: str = "step", **evidence: Any) -> Finding:
+def finding(
+    id: str,
+    saving_ns: int | None,
+    range: str = "step",
+    held: Sequence[tuple[int, int]] = (),
+    **evidence: Any,
+) -> Finding:
     return Finding(
         id=id,
         severity="warning",
@@ -35,6 +48,7 @@ def finding(id: str, saving_ns: int | None, range: str = "step", **evidence: Any
         evidence=evidence,
         advice="wait once",
         saving_ns=saving_ns,
+        held=(np.array([a for a, _ in held]), np.array([b for _, b in held])) if held else None,
     )
 
 
@@ -55,6 +69,51 @@ def test_savings_of_one_range_that_come_to_more_than_its_limit_are_told_together
     }
     c = finding("c", 12, held_ns=12, limit_ns=12)
     assert together(a, b, c)["b"] == {"with": ["a", "c"], "at_most_ns": 12}
+
+
+def test_the_same_time_is_saved_once_however_far_the_limit_is() -> None:
+    a = finding("a", 20, held=[(0, 10), (30, 40)], held_ns=20, limit_ns=100)
+    b = finding("b", 15, held=[(5, 15), (35, 40)], held_ns=15, limit_ns=100)
+    assert together(a, b)["a"] == {"with": ["b"], "at_most_ns": 25}
+    # Another repair saves 7 in the same time, and 3 that lie in no time that it names.
+    c = finding("c", 10, held=[(0, 7)], held_ns=7)
+    assert together(a, c)["c"] == {"with": ["a"], "at_most_ns": 23}
+    # Of one nothing is known but how much it saves.
+    d = finding("d", 4, held_ns=4)
+    assert together(a, b, d)["d"] == {"with": ["a", "b"], "at_most_ns": 29}
+    assert together(a, d) == {}
+    # Other times, and one that was held up for longer than its repair can save.
+    assert together(a, finding("e", 15, held=[(10, 25)], held_ns=15, limit_ns=100)) == {}
+    assert together(a, finding("f", 5, held=[(0, 40)], held_ns=40, limit_ns=100)) == {}
+
+
+def test_the_time_that_a_finding_names_is_in_no_answer() -> None:
+    found = Analyzer("made", "", (), lambda *_: Result(findings=(finding("a", 5, held=[(0, 5)]),)))
+    (told,) = run_all(LAUNCHED, [found], Options()).findings
+    assert told.held is None
+    assert "held" not in codec.to_jsonable(told)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["comm_after_compute", "connections_limit", "event_dependency", "gpu_full", "host_busy",
+     "host_func", "host_read", "issue_order", "jacobi_mpi_blocking_r1", "malloc",
+     "null_stream_work", "p2p_one_stream_run", "pageable", "sync", "synchronous_copy", "training"],
+)  # fmt: skip
+def test_what_was_held_up_is_as_long_as_is_told(name: str) -> None:
+    trace = api.open_trace(samples.path(name))
+    found = [
+        each
+        for analyzer in ANALYZERS
+        if missing_tables(analyzer, trace) is None
+        for each in analyzer.run(trace, Options()).findings
+        if each.held is not None
+    ]
+    assert found
+    for each in found:
+        assert each.held is not None
+        told_ns = each.evidence.get("held_ns", each.evidence.get("exposed_ns"))
+        assert length(union(*each.held)) == told_ns, each.id
 
 
 def test_savings_that_add_up_are_told_apart() -> None:
