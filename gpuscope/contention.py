@@ -87,9 +87,7 @@ class Kinds:
         whole = own == start
         if not whole.all():
             order = np.argsort(own, kind="stable")
-            order = order[
-                own[order] < end[order]
-            ]  # what waited until its end did nothing of its own
+            order = order[own[order] < end[order]]  # the rest waited until its end
             rows, own, end, whole = rows[order], own[order], end[order], whole[order]
         operation, duration = activities.operation[rows], end - own
         shared = _shared_time(own, end)
