@@ -23,11 +23,14 @@ from gpuscope.intervals import (
     Axis,
     Cover,
     Disjoint,
+    Grouping,
     coverage,
     depth,
     distinct,
+    numbered,
     run_starts,
     spread,
+    sum_between,
     sum_by,
     union,
     union_sorted,
@@ -82,6 +85,10 @@ class Context:
         self.pairs = list(combinations(range(len(self.codes)), 2))
         """Pairs of compact codes."""
         self.links = np.unique(activities.link[activities.link >= 0]).tolist()
+        self.pageable = _pageable(trace)
+        """Of each operation, whether it copies pageable memory, and False for none; or None."""
+        self.moves = bool((activities.moving_ns >= 0).any())
+        """Whether it is known of any communication kernel when its data moved."""
         self.trouble = _trouble(trace)
         self.shared_hardware = _shared_hardware(trace, activities)
         self._covers: dict[int, list[Cover]] = {}
@@ -140,6 +147,16 @@ def _granularity(activities: Activities) -> int:
     return max(1, step)
 
 
+def _pageable(trace: Trace) -> Bool | None:
+    """Return which operations copy pageable memory, and False for row -1; None where none does."""
+    if trace.operations is None:
+        return None
+    ops = trace.operations
+    pageable = (ops.src_kind == PAGEABLE) | (ops.dst_kind == PAGEABLE)
+    pageable &= in_classes(ops.op_class, _HOST_COPIES)
+    return np.append(pageable, False) if pageable.any() else None
+
+
 def _trouble(trace: Trace) -> str | None:
     """Say why nothing in the trace can be judged, if so."""
     operations = 0 if trace.operations is None else len(trace.operations)
@@ -170,8 +187,8 @@ def _shared_hardware(trace: Trace, activities: Activities) -> frozenset[int]:
 class _Sums:
     """What is measured in each group, and adds up over the pieces of a group.
 
-    Arrays are indexed by group, then by compact class code, by position in ``Context.pairs``, or by
-    engine: the classes, then the links.
+    Arrays are indexed by compact class code, by position in ``Context.pairs``, or by engine (the
+    classes, then the links), then by group.
     """
 
     busy: Int64
@@ -184,10 +201,14 @@ class _Sums:
     """Last end of an engine's operation; -1 where there is none."""
     edge: _Edge
     """Where the last group ended."""
+    by_entry: Grouping
+    """Sums over the groups of each entry."""
     axis: Axis
     """What the groups of the last piece are laid on."""
     parts: Sequence[Disjoint]
     """Its busy times on that, a class each."""
+    edges: Sequence[Int64]
+    """Where the groups begin in each of these."""
 
     def add(self, later: _Sums) -> None:
         """Add what a later piece of the same groups holds."""
@@ -198,7 +219,8 @@ class _Sums:
             (self.boundaries, later.boundaries),
         ):
             mine += its
-        self.edge, self.axis, self.parts = later.edge, later.axis, later.parts
+        self.edge, self.axis = later.edge, later.axis
+        self.parts, self.edges = later.parts, later.edges
         self.first = np.minimum(self.first, later.first)
         self.last = np.maximum(self.last, later.last)
 
@@ -275,9 +297,9 @@ class Totals:
             self._conclude(groups, measured)
             self.finish()
             if beside is None:
-                self._add_under(groups, measured.axis, measured.parts)
+                self._add_under(groups, measured)
             else:
-                self._beside = beside.submit(self._add_under, groups, measured.axis, measured.parts)
+                self._beside = beside.submit(self._add_under, groups, measured)
 
     def finish(self) -> None:
         """Wait for what goes on beside."""
@@ -319,7 +341,9 @@ class Totals:
         rows, group = groups.rows, groups.group_of_rows()
         start, end = a.start_ns.take(rows), a.end_ns.take(rows)
         code = context.compact[a.op_class.take(rows)]
-        entry = spread(groups.entry, np.diff(np.append(groups.first, len(rows))))
+        edges = np.append(groups.first, len(rows))
+        entry = spread(groups.entry, np.diff(edges))
+        by_entry = Grouping(groups.entry, n)
         entry_class = entry * c + code
         duration = end - start
         counted, size = entry_class, a.size_bytes.take(rows)
@@ -337,7 +361,7 @@ class Totals:
         )
         lasting = duration > 0
         engine = context.is_engine[code] & lasting
-        self.serial += sum_by(np.where(engine, duration, 0), entry, n)
+        self.serial += by_entry.sum(sum_between(np.where(engine, duration, 0), edges))
         first = np.minimum.reduceat(np.where(engine, start, _FAR), groups.first)
         last = np.maximum.reduceat(np.where(engine, end, -1), groups.first)
 
@@ -350,21 +374,17 @@ class Totals:
             begin, finish = start.take(mine), end.take(mine)
             parts.append(union_sorted(begin, finish))
             self._class_peak(i, begin, finish, entry.take(mine))
-        busy = np.stack([_sum_on(axis, *part, len(groups)) for part in parts], axis=1)
+        edges_of = [axis.edges(begin) for begin, _ in parts]
+        busy = _busy(parts, edges_of)
 
-        shared = _Shared(axis, [*parts, *waits], len(groups), before)
-        self._add_partition(groups, shared)
-        self._add_waits(groups, shared)
+        shared = _Shared(axis, [*parts, *waits], before)
+        self._add_partition(by_entry, shared)
+        self._add_waits(by_entry, shared)
         self._add_streams(groups, axis, start[engine], end[engine], stream[engine])
         together = [shared.pair(i, j) for i, j in context.pairs]
-        nothing = np.empty((len(groups), 0), np.int64)
+        nothing = np.empty((0, len(groups)), np.int64)
         overlap, boundaries = (
-            (
-                np.stack(columns, axis=1) if columns else nothing
-                for columns in zip(*together, strict=True)
-            )
-            if together
-            else (nothing, nothing)
+            map(np.stack, zip(*together, strict=True)) if together else (nothing, nothing)
         )
         return _Sums(
             busy=busy,
@@ -374,45 +394,46 @@ class Totals:
             first=first,
             last=last,
             edge=shared.edge(),
+            by_entry=by_entry,
             axis=axis,
             parts=parts,
+            edges=edges_of,
         )
 
     def _conclude(self, groups: Groups, sums: _Sums) -> None:
         """Add what can be said only of whole groups."""
-        n = len(self.entries)
-        entry = groups.entry
+        entry, total = groups.entry, sums.by_entry.sum
         some = sums.last >= 0
         span = np.where(some, sums.last - sums.first, 0)
-        self.span += sum_by(span, entry, n)
+        self.span += total(span)
         np.minimum.at(self.first_start, entry, sums.first)
-        self.class_busy += _to_entries(sums.busy, entry, n)
+        self.class_busy += total(sums.busy).T
         step = 2 * self.context.granularity_ns
         cold = self._compiled(groups, sums)
         for number, (i, j) in enumerate(self.context.pairs):
-            overlap, boundaries = sums.overlap[:, number], sums.boundaries[:, number]
-            self.overlap[:, i, j] += sum_by(overlap, entry, n)
-            self.boundaries[:, i, j] += sum_by(boundaries, entry, n)
-            busy_i, busy_j = sums.busy[:, i], sums.busy[:, j]
+            overlap, boundaries = sums.overlap[number], sums.boundaries[number]
+            self.overlap[:, i, j] += total(overlap)
+            self.boundaries[:, i, j] += total(boundaries)
+            busy_i, busy_j = sums.busy[i], sums.busy[j]
             counts = (busy_i >= MIN_INSTANCE_BUSY_NS) & (busy_j >= MIN_INSTANCE_BUSY_NS)
             possible = np.minimum(busy_i, busy_j) * self._limits[entry, i, j]
             if cold.any():
                 reached = overlap >= OVERLAPPED_RHO * possible
-                self.cold[:, i, j] += sum_by(counts & cold, entry, n)
-                self.cold_good[:, i, j] += sum_by(counts & cold & reached, entry, n)
+                self.cold[:, i, j] += total(counts & cold)
+                self.cold_good[:, i, j] += total(counts & cold & reached)
                 counts &= ~cold
-            self.counting[:, i, j] += sum_by(counts, entry, n)
+            self.counting[:, i, j] += total(counts)
             for bias, good in self.good.items():
                 reached = overlap + bias * step * boundaries >= OVERLAPPED_RHO * possible
-                good[:, i, j] += sum_by(counts & reached, entry, n)
+                good[:, i, j] += total(counts & reached)
         engines = self._one_copy_engine(entry, sums)
-        if engines.shape[1]:
-            self.bound += sum_by(engines.max(axis=1), entry, n)
+        if len(engines):
+            self.bound += total(engines.max(axis=0))
             if "uvm" in self.context.names:
                 engines = engines.copy()
-                engines[:, self.context.names.index("uvm")] = 0
-            self.least += sum_by(engines.max(axis=1), entry, n)
-            self.engines += sum_by(engines.sum(axis=1), entry, n)
+                engines[self.context.names.index("uvm")] = 0
+            self.least += total(engines.max(axis=0))
+            self.engines += total(engines.sum(axis=0))
         self._groups.append(np.stack([entry, groups.instance, span]))
 
     def _compiled(self, groups: Groups, sums: _Sums) -> Bool:
@@ -439,7 +460,7 @@ class Totals:
         """
         n = len(self.entries)
         rows = groups.rows
-        known = np.flatnonzero(a.moving_ns[rows] >= 0)
+        known = np.flatnonzero(a.moving_ns[rows] >= 0) if self.context.moves else rows[:0]
         if not len(known):
             return []
         start, end = a.start_ns[rows[known]], a.end_ns[rows[known]]
@@ -450,35 +471,31 @@ class Totals:
         shift = axis.shift[group[known]]
         return [union(moving + shift, end + shift), union(start + shift, moving + shift)]
 
-    def _add_waits(self, groups: Groups, shared: _Shared) -> None:
+    def _add_waits(self, by_entry: Grouping, shared: _Shared) -> None:
         if shared.parts > len(self.context.codes) and "kernel" in self.context.names:
             kernel, moving = self.context.names.index("kernel"), len(self.context.codes)
             for total, part in ((self.transfer_hidden, moving), (self.wait_hidden, moving + 1)):
-                total += sum_by(shared.pair(kernel, part)[0], groups.entry, len(self.entries))
+                total += by_entry.sum(shared.pair(kernel, part)[0])
 
     def _note_streams(self, entry_class: Int64, stream: npt.NDArray[np.int32]) -> None:
         real = stream >= 0
         self._streams[entry_class[real], stream[real]] = True
 
     def _class_peak(self, i: int, start: Int64, end: Int64, entry: Int64) -> None:
-        if not len(start):
-            return
-        if (start[1:] >= end[:-1]).all():  # one after the other
-            self.class_peak[entry, i] = np.maximum(self.class_peak[entry, i], 1)
-            return
-        active = np.arange(1, len(start) + 1) - np.searchsorted(np.sort(end), start, side="right")
-        np.maximum.at(self.class_peak[:, i], entry, active)
+        self.class_peak[entry, i] = np.maximum(self.class_peak[entry, i], 1)
+        ends = np.sort(end)
+        beside = np.flatnonzero(start[1:] < ends[:-1]) + 1
+        active = beside + 1 - np.searchsorted(ends, start[beside], side="right")
+        np.maximum.at(self.class_peak[:, i], entry[beside], active)
 
-    def _add_partition(self, groups: Groups, shared: _Shared) -> None:
-        n = len(self.entries)
+    def _add_partition(self, by_entry: Grouping, shared: _Shared) -> None:
         engines = sum(1 << int(i) for i in np.flatnonzero(self.context.is_engine))
-        for mask, time in shared.by_mask():
+        for mask, time in zip(shared.masks, by_entry.sum(shared.table), strict=True):
             seen = mask & engines
             if not seen:
                 continue
-            total = sum_by(time, groups.entry, n)
-            self.busy += total
-            self.partition[seen] = self.partition.get(seen, 0) + total
+            self.busy += time
+            self.partition[seen] = self.partition.get(seen, 0) + time
 
     def _engine_busy(
         self,
@@ -489,15 +506,15 @@ class Totals:
         end: Int64,
         lasting: Bool,
     ) -> Int64:
-        """Return the busy time of each engine: [group, class or link]; p2p counts by link."""
+        """Return the busy time of each engine: [class or link, group]; p2p counts by link."""
         names = self.context.names
         single = [bool(self.context.is_engine[i]) and names[i] != "p2p" for i in range(len(names))]
-        columns = [busy * np.array(single, np.int64)]
+        found = [busy * np.array(single, np.int64)[:, np.newaxis]]
         for number in self.context.links:
             mine = lasting & (link == number)
             part = union_sorted(start[mine], end[mine])
-            columns.append(_sum_on(axis, *part, len(busy))[:, np.newaxis])
-        return np.concatenate(columns, axis=1)
+            found.append(_busy([part], [axis.edges(part[0])]))
+        return np.concatenate(found)
 
     def _one_copy_engine(self, entry: Int64, sums: _Sums) -> Int64:
         """Return the busy time of the engines, both copy directions as one where there is one."""
@@ -505,25 +522,19 @@ class Totals:
         if not self.single_engine.any() or not {"h2d", "d2h"} <= set(names):
             return sums.engines
         i, j = names.index("h2d"), names.index("d2h")
-        shared = sums.overlap[:, self.context.pairs.index((min(i, j), max(i, j)))]
+        shared = sums.overlap[self.context.pairs.index((min(i, j), max(i, j)))]
         one = self.single_engine[entry]
         engines = sums.engines.copy()
-        engines[one, i] += (engines[:, j] - shared)[one]
-        engines[one, j] = 0
+        engines[i, one] += (engines[j] - shared)[one]
+        engines[j, one] = 0
         return engines
 
     def _add_pageable(self, a: Activities, groups: Groups, group: Int64, duration: Int64) -> None:
         """Add the time of the copies of pageable memory."""
-        kinds = self.context.trace.operations
-        copies = np.flatnonzero(in_classes(a.op_class[groups.rows], _HOST_COPIES))
-        if kinds is None or not len(copies):
-            return
-        operation = a.operation[groups.rows[copies]]
-        pageable = copies[
-            (kinds.src_kind[operation] == PAGEABLE) | (kinds.dst_kind[operation] == PAGEABLE)
-        ]
-        entry = groups.entry[group[pageable]]
-        self.pageable += sum_by(duration[pageable], entry, len(self.entries))
+        if self.context.pageable is not None:
+            mine = np.flatnonzero(self.context.pageable[a.operation[groups.rows]])
+            entry = groups.entry[group[mine]]
+            self.pageable += sum_by(duration[mine], entry, len(self.entries))
 
     def _add_streams(
         self,
@@ -540,14 +551,9 @@ class Totals:
             stream.astype(np.uint16 if stream.max() < 65536 else np.uint32), kind="stable"
         )
         start, end, stream = start[order], end[order], stream[order]
-        edges = run_starts(stream)
-        parts = [
-            union_sorted(start[low:high], end[low:high])
-            for low, high in pairwise([*edges.tolist(), len(stream)])
-        ]
-        times, active = depth(
-            np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
-        )
+        edges = [*run_starts(stream).tolist(), len(stream)]
+        parts = [union_sorted(start[a:b], end[a:b]) for a, b in pairwise(edges)]
+        times, active = depth(*(np.concatenate(side) for side in zip(*parts, strict=True)))
         duration = np.diff(times)
         some = (duration > 0) & (active[:-1] > 0)
         level = active[:-1][some]
@@ -558,19 +564,23 @@ class Totals:
         for k, time in enumerate(table.reshape(n, top + 1).T[1:], start=1):
             self.streams_ns[k] = self.streams_ns.get(k, 0) + time
 
-    def _add_under(self, groups: Groups, axis: Axis, parts: Sequence[Disjoint]) -> None:
+    def _add_under(self, groups: Groups, sums: _Sums) -> None:
         """Add the time of each class of the groups under every class of the whole device."""
-        n = len(self.entries)
-        for i, (start, end) in enumerate(parts):
-            group = axis.group_at(start)
-            entry = groups.entry[group]
-            start, end = start - axis.shift[group], end - axis.shift[group]
-            for device in distinct(self.device[entry]):
-                mine = self.device[entry] == device
+        device_of = self.device[groups.entry]
+        devices = distinct(device_of)
+        for i, ((start, end), edges) in enumerate(zip(sums.parts, sums.edges, strict=True)):
+            group = numbered(edges)
+            shift = sums.axis.shift[group]
+            start, end = start - shift, end - shift
+            under = np.zeros((len(self.context.codes), len(start)), np.int64)
+            for device in devices:
+                mine = slice(None) if len(devices) == 1 else (device_of == device)[group]
                 for j, cover in enumerate(self.context.covers(device)):
                     if j != i:
-                        time = cover.within(start[mine], end[mine])
-                        self.under[:, i, j] += sum_by(time, entry[mine], n)
+                        under[j, mine] = cover.within(start[mine], end[mine])
+            for j, time in enumerate(under):
+                if j != i:
+                    self.under[:, i, j] += sums.by_entry.sum(sum_between(time, edges))
 
     # Reading them out
 
@@ -781,15 +791,13 @@ class _Shared:
     stretch.
     """
 
-    def __init__(
-        self, axis: Axis, parts: Sequence[Disjoint], groups: int, before: _Edge | None
-    ) -> None:
+    def __init__(self, axis: Axis, parts: Sequence[Disjoint], before: _Edge | None) -> None:
         pieces = coverage(parts)
         self.parts = len(parts)
-        self._groups = groups
-        self._group = axis.group_at(pieces.start)
-        self._duration = pieces.end - pieces.start
-        self._masks, self._code = _small_unique(pieces.mask)
+        groups = len(axis.begin)
+        self._edges = axis.edges(pieces.start)
+        self.masks, self._code = _small_unique(pieces.mask)
+        """Every set of classes that was active."""
         self._joined = np.zeros(len(pieces.start), np.bool_)
         np.equal(pieces.start[1:], pieces.end[:-1], out=self._joined[1:])
         self._before = 0
@@ -799,33 +807,30 @@ class _Shared:
             self._edge = (int(pieces.end[-1]) - shift, int(pieces.mask[-1]))
             if before is not None and before[0] == int(pieces.start[0]) - int(axis.shift[0]):
                 self._before = before[1]
-        width = max(1, len(self._masks))
-        self._table = sum_by(
-            self._duration, self._group * width + self._code, groups * width
-        ).reshape(groups, width)
+        width = len(self.masks)
+        self.table = sum_by(
+            pieces.end - pieces.start,
+            self._code * groups + numbered(self._edges),
+            width * groups,
+        ).reshape(width, groups)
+        """The time of each set in each group: [set, group]."""
 
     def edge(self) -> _Edge:
         """Return where the line ends, for the next piece of the group."""
         return self._edge
 
-    def by_mask(self) -> Iterable[tuple[int, Int64]]:
-        """Yield every set of classes that was active, and its time in each group."""
-        for column, mask in enumerate(self._masks):
-            yield mask, self._table[:, column]
-
     def pair(self, i: int, j: int) -> tuple[Int64, Int64]:
         """Return, in each group, the time two classes share and its boundaries (two a stretch)."""
-        both = np.array([bool(m >> i & 1 and m >> j & 1) for m in self._masks], np.bool_)
+        both = np.array([bool(m >> i & 1 and m >> j & 1) for m in self.masks], np.bool_)
         if not both.any():
-            nothing = np.zeros(self._groups, np.int64)
+            nothing = np.zeros(self.table.shape[1], np.int64)
             return nothing, nothing
-        overlap = self._table[:, both].sum(axis=1)
+        overlap = self.table[both].sum(axis=0)
         active = both[self._code]
-        goes_on = np.zeros(len(active), np.bool_)
-        goes_on[1:] = active[:-1] & self._joined[1:]
-        goes_on[:1] = self._before >> i & 1 and self._before >> j & 1
-        stretches = np.bincount(self._group[active & ~goes_on], minlength=self._groups)
-        return overlap, 2 * stretches
+        begins = active.copy()
+        begins[1:] &= ~(active[:-1] & self._joined[1:])
+        begins[:1] &= not (self._before >> i & 1 and self._before >> j & 1)
+        return overlap, 2 * sum_between(begins, self._edges)
 
 
 def _small_unique(masks: npt.NDArray[np.uint32]) -> tuple[list[int], Int64]:
@@ -839,12 +844,10 @@ def _small_unique(masks: npt.NDArray[np.uint32]) -> tuple[list[int], Int64]:
     return distinct.tolist(), code[masks]
 
 
-def _sum_on(axis: Axis, start: Int64, end: Int64, groups: int) -> Int64:
-    return sum_by(end - start, axis.group_at(start), groups)
-
-
-def _to_entries(values: Int64, entry: Int64, count: int) -> Int64:
-    return np.stack([sum_by(column, entry, count) for column in values.T], axis=1)
+def _busy(parts: Sequence[Disjoint], edges: Sequence[Int64]) -> Int64:
+    """Return the time of each part in each group, given where these begin in it: [part, group]."""
+    pairs = zip(parts, edges, strict=True)
+    return np.stack([sum_between(end - start, at) for (start, end), at in pairs])
 
 
 def _names_of(mask: int, names: Sequence[str]) -> tuple[str, ...]:
@@ -884,27 +887,27 @@ class LinkSums:
         )
         lasting = end > start
         start, end = start + axis.shift[group], end + axis.shift[group]
-        everything = union_sorted(start[lasting], end[lasting])
-        self._scope_busy += sum_by(_sum_on(axis, *everything, len(groups)), groups.entry, n)
+        by_entry = Grouping(groups.entry, n)
+        begin, finish = union_sorted(start[lasting], end[lasting])
+        self._scope_busy += by_entry.sum(sum_between(finish - begin, axis.edges(begin)))
         link = copies.link[rows]
         parts = [
             union_sorted(start[lasting & (link == each)], end[lasting & (link == each)])
             for each in self._links
         ]
-        busy = np.stack([_sum_on(axis, *part, len(groups)) for part in parts], axis=1)
-        self._busy += _to_entries(busy, groups.entry, n)
+        busy = _busy(parts, [axis.edges(begin) for begin, _ in parts])
+        self._busy += by_entry.sum(busy).T
         step = 2 * self._context.granularity_ns
         for i, j in combinations(range(len(parts)), 2):
-            shared = _Shared(axis, (parts[i], parts[j]), len(groups), None)
-            overlap, boundaries = shared.pair(0, 1)
-            self._overlap[:, i, j] += sum_by(overlap, groups.entry, n)
-            self._boundaries[:, i, j] += sum_by(boundaries, groups.entry, n)
-            least = np.minimum(busy[:, i], busy[:, j])
+            overlap, boundaries = _Shared(axis, (parts[i], parts[j]), None).pair(0, 1)
+            self._overlap[:, i, j] += by_entry.sum(overlap)
+            self._boundaries[:, i, j] += by_entry.sum(boundaries)
+            least = np.minimum(busy[i], busy[j])
             counts = least >= MIN_INSTANCE_BUSY_NS
-            self._counting[:, i, j] += sum_by(counts, groups.entry, n)
+            self._counting[:, i, j] += by_entry.sum(counts)
             for bias, good in self._good.items():
                 reached = overlap + bias * step * boundaries >= OVERLAPPED_RHO * least
-                good[:, i, j] += sum_by(counts & reached, groups.entry, n)
+                good[:, i, j] += by_entry.sum(counts & reached)
 
     def _add_turns(
         self,

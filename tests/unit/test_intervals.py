@@ -129,8 +129,10 @@ def test_axis_keeps_groups_apart(groups: list[list[tuple[int, int]]]) -> None:
     owner = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     start, end = arrays([pair for group in groups for pair in group])
     placed = intervals.union(start + axis.shift[owner], end + axis.shift[owner])
-    length = intervals.sum_by(placed[1] - placed[0], axis.group_at(placed[0]), len(groups))
-    assert length.tolist() == [sum(marked(group)) for group in groups]
+    length = [sum(marked(group)) for group in groups]
+    time, edges = placed[1] - placed[0], axis.edges(placed[0])
+    assert intervals.sum_between(time, edges).tolist() == length
+    assert intervals.sum_by(time, axis.group_at(placed[0]), len(groups)).tolist() == length
 
 
 @given(st.lists(st.tuples(st.integers(-(2**61), 2**61), st.integers(0, 3)), min_size=1, max_size=3))
@@ -141,6 +143,28 @@ def test_sum_by_is_exact_beyond_float(pairs: list[tuple[int, int]]) -> None:
     assert sums.tolist() == [
         sum(value for value, number in pairs if number == wanted) for wanted in range(4)
     ]
+
+
+@given(st.lists(st.tuples(st.integers(-(2**61), 2**61), st.integers(0, 3)), max_size=3))
+def test_a_grouping_sums_what_sum_by_does(pairs: list[tuple[int, int]]) -> None:
+    values = np.array([value for value, _ in pairs], np.int64)
+    key = np.array([number for _, number in pairs], np.int64)
+    sums = intervals.Grouping(key, 4).sum(np.stack([values, 1 - values]))
+    assert sums.tolist() == [
+        intervals.sum_by(each, key, 4).tolist() for each in (values, 1 - values)
+    ]
+
+
+def test_a_grouping_counts_what_is_true() -> None:
+    grouping = intervals.Grouping(np.array([2, 0, 2, 2]), 3)
+    assert grouping.sum(np.array([True, False, True, False])).tolist() == [0, 0, 2]
+
+
+def test_sums_between_edges_are_exact_where_the_sum_of_all_is_beyond_int64() -> None:
+    values = np.array([2**63 - 1, 2**63 - 1, 8])
+    assert intervals.sum_between(values, np.array([0, 1, 1, 3])).tolist()[:2] == [2**63 - 1, 0]
+    assert intervals.sum_between(values, np.array([1, 2, 3])).tolist() == [2**63 - 1, 8]
+    assert intervals.sum_between(values > 8, np.array([0, 2, 3])).tolist() == [2, 0]
 
 
 def test_sum_by_is_exact_where_the_sum_of_all_is_beyond_int64() -> None:
