@@ -133,7 +133,8 @@ class Calls:
     @cached_property
     def reach_ns(self) -> Int64:
         """The last end so far."""
-        return np.maximum.accumulate(self.end_ns)
+        rising = (self.end_ns[1:] >= self.end_ns[:-1]).all()
+        return self.end_ns if rising else np.maximum.accumulate(self.end_ns)
 
     def near(self, stretches: Disjoint) -> Calls:
         """Return the calls that can have time in some stretches; only these are looked at."""
@@ -213,9 +214,10 @@ class Region:
         return len(self.first)
 
     @cached_property
-    def instance(self) -> Int64:
+    def instance(self) -> Int32:
         """Number of the instance of each row."""
-        return np.repeat(np.arange(len(self.first)), np.diff(np.append(self.first, len(self.rows))))
+        sizes = np.diff(np.append(self.first, len(self.rows)))
+        return np.repeat(np.arange(len(self.first), dtype=np.int32), sizes)
 
     @cached_property
     def begin_ns(self) -> Int64:
@@ -309,7 +311,7 @@ class Region:
         count = int(stream.max(initial=0)) + 1
         work = sum_by(
             self.ops.end_ns[self.rows] - self.ops.start_ns[self.rows],
-            self.instance * count + stream,
+            self.instance * np.int64(count) + stream,
             self.instances * count,
         )
         return int(work.reshape(-1, count).max(axis=1).sum())
@@ -938,7 +940,8 @@ class Case:
                 start = np.concatenate([start, mpi.start_ns[mine]])
                 end = np.concatenate([end, mpi.end_ns[mine]])
             start, end = union(start, end)
-            self._outside[thread] = Calls(np.arange(len(start)), start, end)
+            no_rows = np.broadcast_to(np.int64(-1), len(start))
+            self._outside[thread] = Calls(no_rows, start, end)
         return self._outside[thread]
 
     def at_stake(self, region: Region, held: Held, *, repeats: int, share: float) -> int | None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -219,16 +220,15 @@ def _described(trace: Trace, ranks: Sequence[_Rank], asked: Asked, reason: str |
     """Return what one trace alone says of its communication kernels."""
     ops = _operations(trace)
     rows = np.concatenate([rank.rows for rank in ranks])
-    calls, size, peer, communicator = (
-        _of_all(ops, rows, column)
-        for column in (asked.calls, asked.size_bytes, asked.peer, asked.communicator)
+    calls, size, communicator = (
+        _of_all(ops, rows, column) for column in (asked.calls, asked.size_bytes, asked.communicator)
     )
     nothing: Int64 = np.broadcast_to(np.int64(UNKNOWN), len(ops))
     return Exchange(
-        calls=calls.astype(np.int32),
+        calls=_of_all(ops, rows, asked.calls.astype(np.int32)),
         call_texts=asked.texts,
         size_bytes=size,
-        peer=peer.astype(np.int32),
+        peer=_of_all(ops, rows, asked.peer.astype(np.int32)),
         communicator=communicator,
         transfer_ns=_estimates(trace, ranks, calls, size),
         estimated=True,
@@ -241,11 +241,11 @@ def _described(trace: Trace, ranks: Sequence[_Rank], asked: Asked, reason: str |
     )
 
 
-def _of_all(ops: Operations, rows: Int64, values: Int64) -> Int64:
+def _of_all(ops: Operations, rows: Int64, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return a value for each operation, that of `rows`; where none is known it takes no memory."""
     if (values == UNKNOWN).all():
-        return np.broadcast_to(np.int64(UNKNOWN), len(ops))
-    whole = np.full(len(ops), UNKNOWN, np.int64)
+        return np.broadcast_to(values.dtype.type(UNKNOWN), len(ops))
+    whole = np.full(len(ops), UNKNOWN, values.dtype)
     whole[rows] = values
     return whole
 
@@ -253,9 +253,11 @@ def _of_all(ops: Operations, rows: Int64, values: Int64) -> Int64:
 def _estimates(trace: Trace, ranks: Sequence[_Rank], calls: Int64, size: Int64) -> Int64:
     """Return the shortest duration of equal kernel, operation and bytes on each device."""
     ops = _operations(trace)
+    told = [rank.rows[(calls[rank.rows] >= 0) & (size[rank.rows] >= 0)] for rank in ranks]
+    if not any(map(len, told)):
+        return np.broadcast_to(np.int64(UNKNOWN), len(ops))
     shortest = np.full(len(ops), UNKNOWN, np.int64)
-    for rank in ranks:
-        rows = rank.rows[(calls[rank.rows] >= 0) & (size[rank.rows] >= 0)]
+    for rows in told:
         kind, _ = number_rows([ops.name[rows].astype(np.int64), calls[rows], size[rows]])
         duration = ops.end_ns[rows] - ops.start_ns[rows]
         least = np.full(int(kind.max(initial=-1)) + 1, np.iinfo(np.int64).max)

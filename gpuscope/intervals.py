@@ -50,13 +50,18 @@ def union(start: Int64, end: Int64) -> Disjoint:
 
 
 def union_sorted(start: Int64, end: Int64) -> Disjoint:
-    """Merge intervals that are sorted by start and not empty."""
+    """Merge intervals that are sorted by start and not empty.
+
+    What is disjoint already is returned as it is.
+    """
     if not len(start):
         return start, end
     reach = np.maximum.accumulate(end)
     opens = np.empty(len(start), np.bool_)
     opens[0] = True
     np.greater(start[1:], reach[:-1], out=opens[1:])
+    if opens.all():
+        return start, end
     first = np.flatnonzero(opens)
     last = np.append(first[1:], len(start)) - 1
     return start[first], reach[last]

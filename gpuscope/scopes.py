@@ -94,7 +94,7 @@ class Activities:
             link = np.where(peer, operations.src_device * 65536 + operations.dst_device, -1)
             link = link.astype(np.int32)
         moving_ns: Int64 = np.broadcast_to(np.int64(-1), count)
-        if transfer_ns is not None:
+        if transfer_ns is not None and (transfer_ns >= 0).any():
             moved = transfer_ns[kept]
             begins = np.maximum(operations.start_ns, operations.end_ns - moved)
             moving_ns = np.where(moved >= 0, begins, -1)
@@ -321,22 +321,24 @@ class RangeScopes:
         if options.attribute == "process":
             by_process[:] = True
         process_of_device = np.array([d.process for d in trace.devices] or [0], np.int32)
-        self._slices = []
+        found = []
         if not by_process.all():
             rows = chosen[~by_process]
             threads = _Launches(activities, activities.launch_thread)
-            self._slices.append((threads, *threads.slices(self._ranges, rows, ranges.thread[rows])))
+            found.append((threads, *threads.slices(ranges, rows, ranges.thread[rows])))
         if by_process.any():
             rows = chosen[by_process]
             owner = np.where(activities.launch_ns >= 0, process_of_device[activities.device], -1)
             processes = _Launches(activities, owner)
-            found = processes.slices(self._ranges, rows, ranges.process[rows])
-            self._slices.append((processes, *found))
+            found.append((processes, *processes.slices(ranges, rows, ranges.process[rows])))
+        self._slices = [(launches.order, *where) for launches, *where in found]
         self.entries: list[Entry] = []
         self._keys = np.empty(0, np.int64)
-        self._find_entries(chosen)
+        self._find_entries(chosen, found)
 
-    def _find_entries(self, chosen: Int64) -> None:
+    def _find_entries(
+        self, chosen: Int64, found: Sequence[tuple[_Launches, Int64, Int64, Int64]]
+    ) -> None:
         """List one entry for each label and device with at least one operation."""
         trace, ranges = self._trace, self._ranges
         labels = len(self._paths.texts) if self._paths else len(trace.strings)
@@ -350,7 +352,7 @@ class RangeScopes:
             held = _launched_within(self._activities, device, ranges, of_process)
             within = sum_by(held, self._label_of(of_process), labels)
             own = np.zeros(labels, np.int64)
-            for launches, instances, low, high in self._slices:
+            for launches, instances, low, high in found:
                 counts = launches.count_on(device, low, high)
                 own += sum_by(counts, self._label_of(instances), labels)
             for label in np.flatnonzero(own).tolist():
@@ -387,7 +389,7 @@ class RangeScopes:
 
     def batches(self) -> Iterator[Groups]:
         """Yield the groups of all instances in batches of bounded size."""
-        for launches, instances, low, high in self._slices:
+        for order, instances, low, high in self._slices:
             some = high > low
             instances, low, high = instances[some], low[some], high[some]
             sizes = high - low
@@ -395,15 +397,15 @@ class RangeScopes:
             edges = run_starts(batch)
             for begin, stop in pairwise([*edges.tolist(), len(sizes)]):
                 part = slice(begin, stop)
-                groups = self._groups(launches, instances[part], low[part], sizes[part])
+                groups = self._groups(order, instances[part], low[part], sizes[part])
                 if len(groups):
                     yield groups
 
-    def _groups(self, launches: _Launches, instances: Int64, low: Int64, sizes: Int64) -> Groups:
+    def _groups(self, launched: Int64, instances: Int64, low: Int64, sizes: Int64) -> Groups:
         activities = self._activities
         ends = np.cumsum(sizes)
         within = np.arange(int(ends[-1])) - np.repeat(ends - sizes, sizes)
-        rows = launches.order[np.repeat(low, sizes) + within]
+        rows = launched[np.repeat(low, sizes) + within]
         device_count = len(self._trace.devices)
         key = np.repeat(np.arange(len(instances)), sizes) * device_count + activities.device[rows]
         order = order_by(key, activities.start_ns[rows])

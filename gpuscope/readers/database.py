@@ -35,7 +35,7 @@ _CHUNK_ROWS = 500_000
 """Rows read at once: memory that is used again costs less than memory that is new."""
 _READERS = 2
 """Such pieces that are read at the same time."""
-_AHEAD = 3
+_AHEAD = 6
 """Such pieces that may be begun before they are asked for."""
 _LEAST_ROW_BYTES = 8
 """No row of a table that is read takes less room in the file."""

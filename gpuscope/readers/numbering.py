@@ -57,21 +57,28 @@ def factorize(*columns: Int64) -> tuple[Int64, list[tuple[int, ...]]]:
     """
     if not len(columns[0]):
         return np.empty(0, np.int64), []
-    combined = np.zeros(len(columns[0]), np.int64)
+    combined: Int64 | None = None
     size = 1
     for column in columns:
         low, high = int(column.min()), int(column.max())
         extent = high - low + 1
+        if extent == 1:
+            continue
         if size * extent > LARGE_LOOKUP:
             values, part = np.unique(column, return_inverse=True)
             extent = len(values)
         else:
             part = column - low
+        if combined is None:
+            combined, size = part, extent
+            continue
         if size * extent > LARGE_LOOKUP:
             combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
             size = int(combined.max()) + 1
         combined = combined * extent + part
         size *= extent
+    if combined is None:
+        return np.zeros(len(columns[0]), np.int64), [tuple(int(column[0]) for column in columns)]
     if size <= LARGE_LOOKUP:
         present = np.zeros(size, np.bool_)
         present[combined] = True

@@ -222,3 +222,8 @@ def test_the_latest_end_so_far_goes_on_from_block_to_block(
             assert (reach[at], position[at]) == (max(known) if known else (-1, -1))
 
     check()
+
+
+def test_what_is_disjoint_already_is_not_copied() -> None:
+    start, end = np.array([0, 5, 9]), np.array([4, 8, 12])
+    assert all(map(np.shares_memory, intervals.union(start, end), (start, end)))
