@@ -197,13 +197,17 @@ def own_starts(op_class: UInt8, stream: Int32, start: Int64, end: Int64) -> Int6
     """Return from when on each operation does work of its own; arrays are alike in shape.
 
     A kernel that starts before the kernel before it in its stream has ended (programmatic dependent
-    launch) is one link of a chain with it: until then it waits.
+    launch) is one link of a chain with it: until then it waits. Where none is, `start` is returned.
     """
-    own = start.copy()
     kernels = np.flatnonzero(in_classes(op_class, KERNEL_CODES) & (stream >= 0))
     kernels = kernels[order_by(stream[kernels], start[kernels])]
-    reach = running_max(stream[kernels], end[kernels])[1]
-    linked = 1 + np.flatnonzero(stream[kernels[1:]] == stream[kernels[:-1]])
+    lane, begin, finish = stream[kernels], start[kernels], end[kernels]
+    follows = lane[1:] == lane[:-1]
+    if not (follows & (begin[1:] < finish[:-1])).any():
+        return start
+    own = start.copy()
+    reach = running_max(lane, finish)[1]
+    linked = 1 + np.flatnonzero(follows)
     waits = kernels[linked]
     own[waits] = np.minimum(np.maximum(start[waits], reach[linked - 1]), end[waits])
     return own

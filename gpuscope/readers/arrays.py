@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from gpuscope.intervals import BLOCK_ROWS
 from gpuscope.model.tables import ApiCalls, MpiCalls, Operations, Ranges, SyncRecords, Table
 from gpuscope.readers.database import Columns
 from gpuscope.readers.numbering import LARGE_LOOKUP
@@ -121,8 +122,10 @@ def rows_by_correlation(api: ApiCalls | None) -> Callable[[Int32, Int64], Int32]
     width = high - low + 1
     if width * processes <= max(LARGE_LOOKUP, 4 * len(api)):
         table = np.full(width * processes, -1, np.int32)
-        slot = api.process.astype(np.int64) * width + (api.correlation - low)
-        table[slot[::-1]] = np.arange(len(api) - 1, -1, -1, dtype=np.int32)
+        for end in range(len(api), 0, -BLOCK_ROWS):
+            part = slice(max(end - BLOCK_ROWS, 0), end)
+            slot = api.process[part].astype(np.int64) * width + (api.correlation[part] - low)
+            table[slot[::-1]] = np.arange(end - 1, part.start - 1, -1, dtype=np.int32)
 
         def look_up(process: Int32, correlation: Int64) -> Int32:
             inside = (correlation >= max(low, 0)) & (correlation <= high) & (process < processes)
