@@ -353,7 +353,7 @@ class Database:
         if any(column.null_count for column in data.columns):
             return None
         return {
-            name: np.concatenate([_as_array(chunk) for chunk in data.column(name).chunks])
+            name: _joined([_as_array(chunk) for chunk in data.column(name).chunks])
             for name in data.column_names
         }
 
@@ -459,6 +459,14 @@ def _expression(column: Column, source: str | None, not_null: bool) -> str:
     if not_null or column.default is None:
         return quoted(source)
     return f"ifnull({quoted(source)}, {column.default})"
+
+
+def _joined(chunks: Sequence[Int64]) -> Int64:
+    """Join the chunks of a column; one value throughout takes no memory, and is not written to."""
+    first = next((chunk[0] for chunk in chunks if len(chunk)), None)
+    if first is not None and all((chunk == first).all() for chunk in chunks):
+        return np.broadcast_to(first, sum(map(len, chunks)))
+    return np.concatenate(chunks)
 
 
 def _as_array(chunk: Any) -> Int64:
