@@ -55,6 +55,8 @@ _HEAP_BYTES = 4 << 30
 """Room for all slabs that are tried, as none is freed before the end: on H200s that which
 calibration comes to takes 0.3 GB. The heap is taken whole at the start; it is larger only where the
 grid that is asked for needs it."""
+_PROOF_BYTES = 16 << 20
+"""Room for the slabs that are compared with NumPy before, 2 MB on one rank, and their signals."""
 _BLOCK = 256
 _EDGE_BLOCKS = 128
 """Blocks at most that compute an edge and put it. Each stands until what it put is there; so few
@@ -274,7 +276,7 @@ def _heap_bytes(ranks: Ranks, arguments: argparse.Namespace) -> int:
     asked_bytes = 0
     if options.rows is not None and options.columns is not None:
         rows, columns = options.grid((ranks.size, 1))
-        asked_bytes = slab_bytes(-(-rows // ranks.size), columns)
+        asked_bytes = slab_bytes(-(-rows // ranks.size), columns) + _PROOF_BYTES
     wanted_bytes = max(_HEAP_BYTES, asked_bytes)
     return min(wanted_bytes, int(DEVICE_MEMORY_RATIO * free_bytes), heap_limit_bytes(ranks))
 
