@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -148,42 +149,45 @@ def test_a_rank_that_hangs_is_ended_after_the_time_given(tmp_path: Path) -> None
     assert all((tmp_path / "r" / f"rank{rank}" / "trace.sqlite").is_file() for rank in (0, 1))
 
 
-def started(
-    folder: Path, *arguments: str, count: int = 2
-) -> tuple[subprocess.Popen[str], list[str]]:
-    """Start ranks that wait for ever; return once all of them run, and what was said until then."""
+@contextlib.contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start two ranks that wait for ever; go on once both run, and end them after the block."""
     program = folder / "failing.py"
     program.write_text(FAILING)
     command = ["--", sys.executable, str(program), "hang"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gpuscope", "run", "--nsys", f"--ranks={count}", *START,
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpuscope", "run", "--nsys", "--ranks=2", *START,
          *arguments, *command],
         cwd=folder,
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    said: list[str] = []
-    late = threading.Timer(100, process.kill)
-    late.start()
-    # mpirun may put what two ranks say at once into one line.
-    while "".join(said).count("hello from") < count:
-        line = process.stderr.readline()
-        assert line, said
-        said.append(line)
-    late.cancel()
-    return process, said
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        said = ""
+        late = threading.Timer(100, process.kill)
+        late.start()
+        try:
+            # mpirun may put what two ranks say at once into one line.
+            while said.count("hello from") < 2:
+                line = process.stderr.readline()
+                assert line, said
+                said += line
+            late.cancel()
+            yield process
+        finally:
+            late.cancel()
+            process.kill()
 
 
 @pytest.mark.parametrize("more", [[], ["--why"]])
 @pytest.mark.usefixtures("nsys")
 def test_ctrl_c_keeps_what_all_ranks_recorded(more: list[str], tmp_path: Path) -> None:
-    process, _ = started(tmp_path, *more)
-    begun = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
+    with started(tmp_path, *more) as process:
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
 
     assert process.returncode == 130, err
     # mpirun would wait for ranks that are gone, twice, as long as it lets them write reports.
@@ -204,17 +208,17 @@ def test_ctrl_c_keeps_what_all_ranks_recorded(more: list[str], tmp_path: Path) -
 def test_an_nsys_that_is_killed_ends_the_ranks_and_leaves_the_others_reports(
     part: str, tmp_path: Path
 ) -> None:
-    process, _ = started(tmp_path)
-    victim = next(
-        pid
-        for pid, words in descendants(process.pid)
-        if words[0].endswith("nsys")
-        and words[1] == part
-        # The agent names its session by the process that records the rank.
-        and rank_of(pid) == 1
-    )
-    os.kill(victim, signal.SIGKILL)
-    _, err = process.communicate(timeout=120)
+    with started(tmp_path) as process:
+        victim = next(
+            pid
+            for pid, words in descendants(process.pid)
+            if words[0].endswith("nsys")
+            and words[1] == part
+            # The agent names its session by the process that records the rank.
+            and rank_of(pid) == 1
+        )
+        os.kill(victim, signal.SIGKILL)
+        _, err = process.communicate(timeout=120)
 
     assert process.returncode == 1, err
     assert "rank 1 of python" in err

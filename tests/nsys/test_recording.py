@@ -200,23 +200,26 @@ def test_ctrl_c_keeps_what_was_recorded_and_leaves_no_process(
     mark = f"GPUSCOPE_TEST_MARK={tmp_path}"
     out = tmp_path / "run"
     endless = [*program[:2], "6000"]
-    run = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "gpuscope", "run", "--nsys", f"--out={out}", "--", *endless],
         cwd=ROOT,
         env={**os.environ, "GPUSCOPE_TEST_MARK": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert run.stderr is not None
-    heard = ""
-    while "well under way" not in heard:
-        line = run.stderr.readline()
-        assert line, heard
-        heard += line
-    assert len(started_by(mark)) >= 4  # gpuscope, nsys, its agent and launcher, the program
-    run.send_signal(signal.SIGINT)
-    _, err = run.communicate(timeout=90)
+    ) as run:
+        try:
+            assert run.stderr is not None
+            heard = ""
+            while "well under way" not in heard:
+                line = run.stderr.readline()
+                assert line, heard
+                heard += line
+            assert len(started_by(mark)) >= 4  # gpuscope, nsys, agent and launcher, the program
+            run.send_signal(signal.SIGINT)
+            _, err = run.communicate(timeout=90)
+        finally:
+            run.kill()
 
     assert run.returncode == 130, err
     assert started_by(mark) == []
