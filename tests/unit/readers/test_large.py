@@ -88,3 +88,21 @@ def test_reading_tells_how_far_it_is(export: Path, monkeypatch: pytest.MonkeyPat
     assert len(told) > OPERATIONS // 700
     assert told == sorted(told)
     assert told[-1][0] == told[-1][1] > OPERATIONS
+
+
+@pytest.mark.parametrize(
+    ("chunks", "constant"),
+    [
+        ([[7, 7], [7]], True),
+        ([[7, 7], [7, 8]], False),  # only the last value is another
+        ([[8, 7], [7]], False),
+        ([[], [7], []], True),
+        ([[], []], False),
+    ],
+)
+def test_a_column_takes_no_memory_only_where_all_of_its_values_are_one(
+    chunks: list[list[int]], constant: bool
+) -> None:
+    found = database._joined([np.array(chunk, np.int64) for chunk in chunks])
+    assert found.tolist() == [value for chunk in chunks for value in chunk]
+    assert (len(found) > 0 and found.strides == (0,)) == constant
