@@ -57,7 +57,7 @@ def to_html(part: Any) -> str:
     tag, properties = written["type"].lower(), written["props"]
     attributes = {"id": properties.get("id")} | {
         _NAMES.get(name, name): value
-        for name, value in properties.items()
+        for name, value in sorted(properties.items())  # Dash keeps them in the order of a set
         if name not in _HIDDEN and value not in (None, False)
     }
     style = "; ".join(f"{key}: {value}" for key, value in properties.get("style", {}).items())

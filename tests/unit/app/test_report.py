@@ -76,6 +76,12 @@ def test_a_trace_without_gpu_work() -> None:
     assert "Nothing ran on a GPU" in report.write(Session([make_trace()]))
 
 
+def test_attributes_stand_in_one_order() -> None:
+    names = [f"data-{letter}" for letter in "hgfedcba"]
+    attributes: Any = dict.fromkeys(names, "1")
+    assert re.findall(r"data-\w", report.to_html(tags.Div(**attributes))) == sorted(names)
+
+
 def test_components_are_written_as_html() -> None:
     more: Any = {"data-low": '"'}
     part = tags.Div(
