@@ -14,14 +14,14 @@ from gpuscope.lanes import LaneFigures
 from gpuscope.model.result import Addition, Result
 from gpuscope.model.trace import Trace
 from gpuscope.mpi import MpiSums
-from gpuscope.scopes import Activities, Entry, RangeScopes, clip, device_groups
+from gpuscope.scopes import Activities, Entry, RangeScopes, addition, clip, device_groups
 
 
 def run(trace: Trace, options: Options) -> Result:
     """Measure what the scopes of `overlap` and `ranges` hold, beyond their overlap."""
     activities = Activities.of(trace, options.moving_ns)
     kinds = Kinds.of(trace, activities)
-    windowed = clip(activities, options.window_ns) if options.window_ns else activities
+    windowed = clip(activities, options.window_ns)
     entries, groups = device_groups(windowed)
     devices = _Figures(trace, kinds, windowed, entries, clipped=options.window_ns is not None)
     devices.mpi.add(groups)
@@ -57,8 +57,8 @@ class _Figures:
         clipped: bool = False,
     ) -> None:
         self._trace, self._entries = trace, entries
-        self._devices = [trace.devices[entry.device] for entry in entries]
-        single = np.array([device.copy_engines == 1 for device in self._devices], np.bool_)
+        engines = [trace.devices[entry.device].copy_engines for entry in entries]
+        single = np.array([count == 1 for count in engines], np.bool_)
         self.gaps = GapFigures(trace, activities, len(entries))
         self.lanes = LaneFigures(trace, activities, single, clipped=clipped)
         self.contention = ContentionFigures(kinds, trace, activities, len(entries))
@@ -75,13 +75,8 @@ class _Figures:
             "mpi": self.mpi.results(),
         }
         return [
-            Addition(
-                process=self._trace.processes[device.process].pid,
-                device=device.number,
-                range=entry.path or entry.name,
-                figures={name: column[number] for name, column in columns.items()},
-            )
-            for number, (entry, device) in enumerate(zip(self._entries, self._devices, strict=True))
+            addition(self._trace, entry, {name: column[number] for name, column in columns.items()})
+            for number, entry in enumerate(self._entries)
         ]
 
 

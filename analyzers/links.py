@@ -16,8 +16,7 @@ def run(trace: Trace, options: Options) -> Result:
     """Measure every link that carried something, and every pair, over all devices of a process."""
     activities = Activities.of(trace, options.moving_ns)
     context = Context(trace, activities, options)
-    if options.window_ns:
-        activities = clip(activities, options.window_ns)
+    activities = clip(activities, options.window_ns)
     copies = peer_copies(trace, activities)
     if not len(copies.start_ns):
         return Result()

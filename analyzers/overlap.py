@@ -13,8 +13,7 @@ def run(trace: Trace, options: Options) -> Result:
     """Measure every device on which something ran, whole or in ``options.window_ns``."""
     activities = Activities.of(trace, options.moving_ns)
     context = Context(trace, activities, options)
-    if options.window_ns:
-        activities = clip(activities, options.window_ns)
+    activities = clip(activities, options.window_ns)
     entries = device_entries(activities)
     totals = Totals(context, entries)
     for number, entry in enumerate(entries):

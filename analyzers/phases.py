@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.model.result import Addition, Result
+from gpuscope.model.result import Result
 from gpuscope.model.trace import Trace
 from gpuscope.phases import PhaseSums, communicates
-from gpuscope.scopes import Activities, RangeScopes
+from gpuscope.scopes import Activities, RangeScopes, addition
 
 
 def run(trace: Trace, options: Options) -> Result:
@@ -18,13 +18,11 @@ def run(trace: Trace, options: Options) -> Result:
     sums = PhaseSums(trace, activities, scopes.entries)
     for groups in scopes.batches():
         sums.add(groups)
-    found = []
-    for entry, phases in zip(scopes.entries, sums.results(), strict=True):
-        device = trace.devices[entry.device]
-        if phases is not None:
-            process = trace.processes[device.process].pid
-            name = entry.path or entry.name
-            found.append(Addition(process, device.number, name, {"phases": phases}))
+    found = [
+        addition(trace, entry, {"phases": phases})
+        for entry, phases in zip(scopes.entries, sums.results(), strict=True)
+        if phases is not None
+    ]
     return Result(additions=tuple(found))
 
 

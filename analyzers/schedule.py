@@ -10,14 +10,14 @@ from gpuscope.cases import USES, Case
 from gpuscope.model.result import Addition, Result
 from gpuscope.model.trace import Trace
 from gpuscope.schedule import Orders, ScheduleBounds
-from gpuscope.scopes import Activities, Entry, Groups, RangeScopes, clip, device_groups
+from gpuscope.scopes import Activities, Entry, Groups, RangeScopes, addition, clip, device_groups
 
 
 def run(trace: Trace, options: Options) -> Result:
     """Find the schedule bound of every scope of `overlap` and `ranges`."""
     orders = Orders(Case.of(trace, options))
     activities = Activities.of(trace, options.moving_ns)
-    windowed = clip(activities, options.window_ns) if options.window_ns else activities
+    windowed = clip(activities, options.window_ns)
     entries, groups = device_groups(windowed)
     found = _bounds(trace, orders, windowed, entries, [groups])
     if trace.ranges is not None:
@@ -36,15 +36,9 @@ def _bounds(
     bounds = ScheduleBounds(trace, orders, activities, len(entries))
     for groups in batches:
         bounds.add(Batch.of(activities, groups, len(entries)))
-    devices = [trace.devices[entry.device] for entry in entries]
     return [
-        Addition(
-            process=trace.processes[device.process].pid,
-            device=device.number,
-            range=entry.path or entry.name,
-            figures={"schedule_bound_ns": bound},
-        )
-        for entry, device, bound in zip(entries, devices, bounds.results(), strict=True)
+        addition(trace, entry, {"schedule_bound_ns": bound})
+        for entry, bound in zip(entries, bounds.results(), strict=True)
     ]
 
 

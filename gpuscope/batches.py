@@ -80,7 +80,7 @@ class Batch:
         if not len(rows):
             return cls(rows, group, group, start, end, start, np.zeros(entries, np.int64))
         first = run_starts(group)
-        axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
+        axis = Axis.of_runs(start, end, first)
         sizes = np.diff(np.append(first, len(rows)))
         shift = spread(axis.shift, sizes)
         span = spans(start, end, first)
@@ -171,7 +171,7 @@ class KeySums:
         start, end = batch.start.take(at), batch.end.take(at)
         first = run_starts(full)
         sizes = np.diff(np.append(first, len(full)))
-        axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
+        axis = Axis.of_runs(start, end, first)
         shift = np.repeat(axis.shift, sizes)
         busy, _ = added(start + shift, end + shift)
         amounts = (size_bytes.take(at), end - start, busy)

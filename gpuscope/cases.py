@@ -26,6 +26,7 @@ from gpuscope.intervals import (
     Disjoint,
     added,
     distinct,
+    expanded,
     intersect,
     length,
     run_starts,
@@ -141,10 +142,7 @@ class Calls:
         low = np.searchsorted(self.reach_ns, stretches[0], side="right")
         high = np.searchsorted(self.start_ns, stretches[1])
         low[1:] = np.maximum(low[1:], high[:-1])
-        sizes = np.maximum(high - low, 0)
-        ends = np.cumsum(sizes)
-        within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - sizes, sizes)
-        at = np.repeat(low, sizes) + within
+        at = expanded(low, np.maximum(low, high))
         block_end_ns = None if self.block_end_ns is None else self.block_end_ns[at]
         return Calls(self.rows[at], self.start_ns[at], self.end_ns[at], block_end_ns)
 

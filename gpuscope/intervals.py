@@ -32,6 +32,8 @@ _DENSE = 1 << 16
 EXACT_FLOAT = 1 << 53
 """Whole numbers below this are exact in float64: sums by `np.bincount`, and places of events."""
 _INT64_END = 1 << 63
+_SAMPLE = 4096
+"""Times that tell a fine clock."""
 
 
 def union(start: Int64, end: Int64) -> Disjoint:
@@ -84,6 +86,21 @@ def added(start: Int64, end: Int64, reach: int | None = None) -> tuple[Int64, in
         low[0] = max(low[0], reach)
     np.maximum(start[1:], top[:-1], out=low[1:])
     return np.maximum(end - low, 0), int(top[-1])
+
+
+def common_step(start: Int64, end: Int64) -> int:
+    """Return the greatest common step of some times, from the first start; 1 for none.
+
+    >>> common_step(np.array([3, 9]), np.array([7, 21]))
+    2
+    """
+    step = 0
+    for part in (slice(None, _SAMPLE), slice(_SAMPLE, None)):
+        for times in (start, end):
+            step = int(np.gcd.reduce(times[part] - start[:1], initial=step))
+        if step == 1:
+            break
+    return max(1, step)
 
 
 def length(intervals: Disjoint) -> int:
@@ -193,6 +210,11 @@ class Axis:
         begin = np.cumsum(sizes) - sizes
         return cls(begin - earliest, begin)
 
+    @classmethod
+    def of_runs(cls, start: Int64, end: Int64, first: Int64) -> Axis:
+        """Lay out groups whose intervals lie together, those of each from `first` on."""
+        return cls.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
+
     def edges(self, position: Int64) -> Int64:
         """Return where each group begins in sorted positions, and their number: (groups + 1,)."""
         return np.append(np.searchsorted(position, self.begin), len(position))
@@ -250,6 +272,18 @@ def running_max(group: npt.NDArray[Any], value: Int64) -> tuple[Int64, Int64]:
         found += low - 1
         found[nothing] = -1
     return position, reach
+
+
+def expanded(first: Int64, stop: Int64) -> Int64:
+    """Return all positions from each `first` to its `stop`, one after the other.
+
+    >>> expanded(np.array([7, 3]), np.array([9, 4])).tolist()
+    [7, 8, 3]
+    """
+    sizes = stop - first
+    begin = np.cumsum(sizes) - sizes
+    positions: Int64 = np.arange(int(sizes.sum())) + np.repeat(first - begin, sizes)
+    return positions
 
 
 def spread(values: npt.NDArray[Any], sizes: Int64) -> npt.NDArray[Any]:

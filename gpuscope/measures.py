@@ -24,6 +24,7 @@ from gpuscope.intervals import (
     Cover,
     Disjoint,
     Grouping,
+    common_step,
     coverage,
     depth,
     distinct,
@@ -75,7 +76,7 @@ class Context:
         self.trace = trace
         self.limits: RatioLimits = options.ratio_limits
         self.transfer_estimated = options.transfer_ns is None and options.exchange is not None
-        self.granularity_ns = _granularity(activities)
+        self.granularity_ns = common_step(activities.start_ns, activities.end_ns)
         self.codes = distinct(activities.op_class)
         """Classes present, as codes; positions in this list are the compact codes."""
         self.compact = np.zeros(len(CLASSES), np.int64)
@@ -132,19 +133,6 @@ class Context:
         holds = np.searchsorted(times, begin) < np.searchsorted(times, finish)
         holds &= finish - begin >= MIN_COMPILING_NS
         return begin[holds], finish[holds]
-
-
-def _granularity(activities: Activities) -> int:
-    """Return the greatest common step of the recorded times, in ns."""
-    if not len(activities.start_ns):
-        return 1
-    origin = activities.start_ns[0]
-    head = activities.start_ns[:4096] - origin
-    step = int(np.gcd.reduce(np.append(head, activities.end_ns[:4096] - origin)))
-    if step > 1:
-        step = int(np.gcd.reduce(activities.start_ns - origin, initial=step))
-        step = int(np.gcd.reduce(activities.end_ns - origin, initial=step))
-    return max(1, step)
 
 
 def _pageable(trace: Trace) -> Bool | None:
@@ -356,9 +344,7 @@ class Totals:
         self._note_streams(entry_class, stream)
         self._add_pageable(a, groups, group, duration)
 
-        axis = Axis.lay_out(
-            np.minimum.reduceat(start, groups.first), np.maximum.reduceat(end, groups.first)
-        )
+        axis = Axis.of_runs(start, end, groups.first)
         lasting = duration > 0
         engine = context.is_engine[code] & lasting
         self.serial += by_entry.sum(sum_between(np.where(engine, duration, 0), edges))
@@ -882,9 +868,7 @@ class LinkSums:
         start, end = copies.start_ns[rows], copies.end_ns[rows]
         in_order = np.lexsort((start, group))
         self._add_turns(copies.link[rows][in_order], group[in_order], groups.entry)
-        axis = Axis.lay_out(
-            np.minimum.reduceat(start, groups.first), np.maximum.reduceat(end, groups.first)
-        )
+        axis = Axis.of_runs(start, end, groups.first)
         lasting = end > start
         start, end = start + axis.shift[group], end + axis.shift[group]
         by_entry = Grouping(groups.entry, n)

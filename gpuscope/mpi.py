@@ -45,7 +45,7 @@ class MpiSums:
         self._sums[0] += np.bincount(groups.entry[group], minlength=n)
         start, end = a.start_ns[rows], a.end_ns[rows]
         first = run_starts(group)
-        axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
+        axis = Axis.of_runs(start, end, first)
         shift = np.repeat(axis.shift, np.diff(np.append(first, len(rows))))
         begin, finish = union(start + shift, end + shift)
         at = axis.group_at(begin)

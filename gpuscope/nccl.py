@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import distinct, number_rows
+from gpuscope.intervals import distinct, expanded, number_rows
 from gpuscope.model.exchange import UNKNOWN
 from gpuscope.model.tables import ApiCalls, Int32, Int64, Operations, Ranges
 from gpuscope.model.trace import Trace
@@ -122,7 +122,7 @@ def asked_for(trace: Trace, rows: Int64) -> Asked:
         return whole
 
     parts = np.flatnonzero(exchange)
-    at = _expanded(first[parts], stop[parts])
+    at = expanded(first[parts], stop[parts])
     of_part = np.repeat(inside[parts], (stop - first)[parts])
     of_part, at = of_part[between_two[at]], at[between_two[at]]
     messages = Messages(of_part, sending[kind][at], peer[at].astype(np.int64), size[at])
@@ -167,14 +167,6 @@ def _uneven(messages: Messages) -> Int64:
     ends = messages.kernel * peers + messages.peer
     uneven: Int64 = np.setxor1d(ends[messages.sends], ends[~messages.sends]) // peers
     return uneven
-
-
-def _expanded(first: Int64, stop: Int64) -> Int64:
-    """Return all positions from each `first` to its `stop`, one after the other."""
-    count = stop - first
-    begin = np.cumsum(count) - count
-    positions: Int64 = np.arange(int(count.sum())) + np.repeat(first - begin, count)
-    return positions
 
 
 def _range_of(launch: Int32, api: ApiCalls, ranges: Ranges, listed: Int64) -> Int64:

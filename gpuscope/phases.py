@@ -63,7 +63,7 @@ class PhaseSums:
         self._tells[groups.entry[group[in_classes(op_class, _TELLS)]]] = True
         start, end = np.maximum(a.start_ns[rows], a.moving_ns[rows]), a.end_ns[rows]
         first = run_starts(group)
-        axis = Axis.lay_out(np.minimum.reduceat(start, first), np.maximum.reduceat(end, first))
+        axis = Axis.of_runs(start, end, first)
         shift = np.repeat(axis.shift, np.diff(np.append(first, len(rows))))
         start, end = start + shift, end + shift
         entry_of = groups.entry[group[first]]

@@ -29,11 +29,26 @@ import numpy.typing as npt
 
 from gpuscope.batches import Batch, spans
 from gpuscope.cases import Case
-from gpuscope.intervals import BLOCK_ROWS, Axis, added, distinct, run_starts, spread, stable_order
+from gpuscope.intervals import (
+    BLOCK_ROWS,
+    Axis,
+    added,
+    distinct,
+    expanded,
+    run_starts,
+    spread,
+    stable_order,
+)
 from gpuscope.model.classes import CODE
-from gpuscope.model.trace import BLOCKING, NULL_STREAM, Trace
+from gpuscope.model.trace import Trace
 from gpuscope.scopes import Activities
-from gpuscope.waits import START_LATENCY_NS, call_name, event_links, streams_with_work
+from gpuscope.waits import (
+    START_LATENCY_NS,
+    call_name,
+    event_links,
+    null_stream_contexts,
+    streams_with_work,
+)
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -123,15 +138,7 @@ class ScheduleBounds:
         self._orders, self._activities = orders, activities
         self._sum = np.zeros(entries, np.int64)
         self._known = np.ones(entries, np.bool_)
-        streams = trace.streams
-        contexts: dict[tuple[int, int, int], int] = {}
-        self._context = np.full(len(streams) + 1, -1, np.int64)
-        self._is_null = np.zeros(len(streams) + 1, np.bool_)
-        for number, stream in enumerate(streams):
-            if stream.kind in (NULL_STREAM, BLOCKING):
-                place = (stream.process, stream.device, stream.context)
-                self._context[number] = contexts.setdefault(place, len(contexts))
-                self._is_null[number] = stream.kind == NULL_STREAM
+        self._context, self._is_null = null_stream_contexts(trace.streams)
 
     def add(self, batch: Batch) -> None:
         """Add the longest path of each group."""
@@ -276,10 +283,8 @@ class _Paths:
         """Return (group, index) of all calls between a group's first and last launch."""
         low = np.searchsorted(time, self._begin)
         high = np.searchsorted(time, self._finish, side="right")
-        sizes = np.maximum(high - low, 0)
-        ends = np.cumsum(sizes)
-        group = np.repeat(np.arange(len(sizes)), sizes)
-        index = np.arange(int(ends[-1])) - np.repeat(ends - sizes, sizes) + low[group]
+        high = np.maximum(low, high)
+        group, index = np.repeat(np.arange(len(low)), high - low), expanded(low, high)
         mine = process[index] == self._process[group]
         return group[mine], index[mine]
 

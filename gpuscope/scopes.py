@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -22,9 +22,19 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.analysis import Options
-from gpuscope.intervals import Cover, distinct, order_by, run_starts, spread, sum_by, union
+from gpuscope.intervals import (
+    Cover,
+    distinct,
+    expanded,
+    order_by,
+    run_starts,
+    spread,
+    sum_by,
+    union,
+)
 from gpuscope.latest import Latest
 from gpuscope.model.classes import CODE
+from gpuscope.model.result import Addition
 from gpuscope.model.tables import STAGED, START_END, MpiCalls, Operations, Ranges
 from gpuscope.model.trace import Trace
 
@@ -192,6 +202,13 @@ class Entry:
     unattributed_ratio: float | None
 
 
+def addition(trace: Trace, entry: Entry, figures: Mapping[str, Any]) -> Addition:
+    """Return further figures of the scope that `entry` stands for."""
+    device = trace.devices[entry.device]
+    pid = trace.processes[device.process].pid
+    return Addition(pid, device.number, entry.path or entry.name, figures)
+
+
 @dataclass(frozen=True, slots=True)
 class Groups:
     """A batch of groups: the rows of each, sorted by (group, start).
@@ -278,8 +295,10 @@ def device_pieces(activities: Activities, device: int) -> Iterator[Piece]:
         begin, going_on = end, mine[ends > end]
 
 
-def clip(activities: Activities, window_ns: tuple[int, int]) -> Activities:
+def clip(activities: Activities, window_ns: tuple[int, int] | None) -> Activities:
     """Cut the activities at the edges of a window; those with no time inside fall away."""
+    if window_ns is None:
+        return activities
     low, high = window_ns
     start = np.maximum(activities.start_ns, low)
     end = np.minimum(activities.end_ns, high)
@@ -403,9 +422,7 @@ class RangeScopes:
 
     def _groups(self, launched: Int64, instances: Int64, low: Int64, sizes: Int64) -> Groups:
         activities = self._activities
-        ends = np.cumsum(sizes)
-        within = np.arange(int(ends[-1])) - np.repeat(ends - sizes, sizes)
-        rows = launched[np.repeat(low, sizes) + within]
+        rows = launched[expanded(low, low + sizes)]
         device_count = len(self._trace.devices)
         key = np.repeat(np.arange(len(instances)), sizes) * device_count + activities.device[rows]
         order = order_by(key, activities.start_ns[rows])

@@ -17,6 +17,7 @@ it cost.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,7 +37,7 @@ from gpuscope.intervals import (
 )
 from gpuscope.model.classes import CLASSES, CODE, KERNEL_CODES
 from gpuscope.model.tables import KernelConfigs, Operations, in_classes
-from gpuscope.model.trace import BLOCKING, NULL_STREAM, Device, Trace
+from gpuscope.model.trace import BLOCKING, NULL_STREAM, Device, Stream, Trace
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -257,20 +258,29 @@ def _nothing(ops: Operations) -> tuple[Int32, Int64]:
     return np.broadcast_to(np.int32(-1), len(ops)), np.broadcast_to(np.int64(-1), len(ops))
 
 
+def null_stream_contexts(streams: Sequence[Stream]) -> tuple[Int64, Bool]:
+    """Return, a stream, its context if the legacy null stream's rule concerns it; whether it is it.
+
+    Contexts are numbered; -1 where a stream takes no part. The last row is that of no stream.
+    """
+    contexts: dict[tuple[int, int, int], int] = {}
+    context_of = np.full(len(streams) + 1, -1, np.int64)
+    is_null = np.zeros(len(streams) + 1, np.bool_)
+    for number, stream in enumerate(streams):
+        if stream.kind in (NULL_STREAM, BLOCKING):
+            place = (stream.process, stream.device, stream.context)
+            context_of[number] = contexts.setdefault(place, len(contexts))
+            is_null[number] = stream.kind == NULL_STREAM
+    return context_of, is_null
+
+
 def _null_times(trace: Trace, ops: Operations, call_start: Int64) -> tuple[Int32, Int64]:
     """Apply the rule of the legacy null stream, in the order of the launches.
 
     Work of the null stream waits for what blocking streams of its context were given before, and
     their work for what the null stream was given before. Streams of unknown kind take no part.
     """
-    contexts: dict[tuple[int, int, int], int] = {}
-    context_of = np.full(len(trace.streams) + 1, -1, np.int64)
-    is_null = np.zeros(len(trace.streams) + 1, np.bool_)
-    for number, stream in enumerate(trace.streams):
-        if stream.kind in (NULL_STREAM, BLOCKING):
-            place = (stream.process, stream.device, stream.context)
-            context_of[number] = contexts.setdefault(place, len(contexts))
-            is_null[number] = stream.kind == NULL_STREAM
+    context_of, is_null = null_stream_contexts(trace.streams)
     rows = np.flatnonzero((context_of[ops.stream] >= 0) & (call_start >= 0))
     null = is_null[ops.stream[rows]]
     if not null.any() or null.all():

@@ -24,7 +24,6 @@ HOST_LINK_BYTES_PER_S = 500_000_000_000
 """More than any link between GPU and host carries one way: NVLink-C2C 450 GB/s, PCIe 6 x16 121."""
 MIN_TIMES = 16
 """Fewer operations than these may share a step by chance."""
-_SAMPLE = 4096
 PROFILER_OVERHEAD = "profiler overhead"
 """Name of the check on the profiler's own work."""
 
@@ -171,14 +170,7 @@ def clock_step_ns(operations: Operations | None) -> int | None:
     """Return the common step of all times; None where they are too few to tell one."""
     if operations is None or len(operations) < MIN_TIMES:
         return None
-    origin = operations.start_ns[0]
-    step = 0
-    for part in (slice(None, _SAMPLE), slice(_SAMPLE, None)):
-        step = int(np.gcd.reduce(operations.start_ns[part] - origin, initial=step))
-        step = int(np.gcd.reduce(operations.end_ns[part] - origin, initial=step))
-        if step == 1:  # the first few tell a fine clock
-            break
-    return max(1, step)
+    return intervals.common_step(operations.start_ns, operations.end_ns)
 
 
 def clock(operations: Operations | None) -> Check:
