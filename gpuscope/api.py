@@ -42,12 +42,11 @@ from gpuscope.progress import Progress, silent
 from gpuscope.readers import cache, results, settings
 from gpuscope.readers import open_trace as read_export
 from gpuscope.recording import history
+from gpuscope.recording.folder import RunFolder, rank_folders, ranks_without_trace
 from gpuscope.units import NS_PER_S, counted, format_ratio
 
 _T = TypeVar("_T")
 REPORT_SUFFIX = ".nsys-rep"
-RUN_RESULT = "traced.json"
-"""The benchmark's own result of the traced run, in a run folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,6 @@ def of_ranks(paths: Sequence[Path], *, complete: bool = False) -> list[Path]:
     CannotJudgeError
         A rank has no trace, and the ranks must be `complete`.
     """
-    from gpuscope.recording.folder import RunFolder, rank_folders, ranks_without_trace
-
     found: list[Path] = []
     for path in map(history.find_run, paths):
         inside = rank_folders(path)
@@ -124,8 +121,6 @@ def answer(named: Sequence[Path], answers: Sequence[_T]) -> _T | Sequence[_T]:
 
 def is_of_ranks(path: Path) -> bool:
     """Whether `path` names the folder of a run of ranks, were it only one."""
-    from gpuscope.recording.folder import rank_folders
-
     return bool(rank_folders(history.find_run(path)))
 
 
@@ -134,8 +129,6 @@ def left_out(path: Path) -> tuple[tuple[int, ...], str]:
 
     Nothing is missing beside any other path.
     """
-    from gpuscope.recording.folder import RunFolder, rank_folders, ranks_without_trace
-
     own = history.find_run(path)
     recorded = (each for each in rank_folders(own.parent) if RunFolder(each).has_trace())
     missing, count = ranks_without_trace(own.parent) if own == next(recorded, None) else ((), 0)
@@ -343,8 +336,6 @@ def by_rank(before: Sequence[Path], after: Sequence[Path]) -> list[tuple[list[Pa
     CannotJudgeError
         No rank has a trace on both sides.
     """
-    from gpuscope.recording.folder import ranks_without_trace
-
     runs = [all_repetitions(side) for side in (before, after)]
     counts = sorted({ranks_without_trace(run)[1] or 1 for run in chain(*runs)})
     if len(counts) > 1:
@@ -566,7 +557,7 @@ def told_beside(path: Path) -> Options:
 
 def _run_limits(path: Path) -> RatioLimits:
     """Return the largest overlap ratios that the schedule of a run allowed."""
-    file = history.find_run(path) / RUN_RESULT
+    file = RunFolder(history.find_run(path)).traced
     if not file.is_file():
         return {}
     try:
@@ -581,8 +572,6 @@ def _run_perturbed(path: Path) -> Mapping[str, float]:
 
     The folder of a rank is in that of the run, which may have the record of all.
     """
-    from gpuscope.recording.folder import rank_folders
-
     folder = history.find_run(path)
     file = folder / history.RECORD
     if not file.is_file() and folder in rank_folders(folder.parent):

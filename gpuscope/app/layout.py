@@ -11,7 +11,7 @@ from dash import dcc, html
 from gpuscope.app.state import WHOLE, Session
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import plain
-from gpuscope.model.quality import lost_text
+from gpuscope.model.quality import lacking
 from gpuscope.model.result import Finding, PairFigures, Part, RangeResult, Scope
 from gpuscope.model.trace import RECORDERS, shown_title
 from gpuscope.report.ranks import WORST_FIRST
@@ -145,10 +145,8 @@ def notes(session: Session) -> list[Any]:
     lines += filter(None, map(numbered_names, session.analyses))
     for trace in (analysis.trace for analysis in session.analyses):
         lines += trace.notes
-        if trace.damaged:
-            lines.append(f"{counted(trace.damaged, 'damaged row')} left out.")
-        if trace.lost_records:
-            lines.append(f"{lost_text(trace.lost_records).capitalize()}.")
+        missing = lacking(trace.damaged, trace.lost_records)
+        lines += [f"{line[0].upper()}{line[1:]}." for line in missing]
     if not session.ranges_shown and session.devices:
         lines.append(
             "No NVTX range launched work here, so there are figures of the whole trace only: "

@@ -45,10 +45,9 @@ from gpuscope.model.comparison import (
     OperationChange,
     ScopeChange,
 )
-from gpuscope.model.quality import lost_text
+from gpuscope.model.quality import lacking
 from gpuscope.model.result import Finding
 from gpuscope.model.trace import Trace
-from gpuscope.units import counted
 
 MIN_SAMPLES = 5
 """Fewer samples on a side give no interval: the median of four can be any of them by chance."""
@@ -145,11 +144,8 @@ def _notes(
     before: Sequence[Trace], after: Sequence[Trace], sides: tuple[_Causes, _Causes]
 ) -> Iterator[str]:
     for trace in (*before, *after):
-        damaged = sum(trace.damaged.values())
-        if damaged:
-            yield f"{trace.path}: {counted(damaged, 'damaged row')} left out"
-        if trace.lost_records:
-            yield f"{trace.path}: {lost_text(trace.lost_records)}"
+        for note in lacking(sum(trace.damaged.values()), trace.lost_records):
+            yield f"{trace.path}: {note}"
     for name in sorted(sides[0].blind ^ sides[1].blind):
         yield f"{name} could look at one side only: its causes are not compared"
     gpus = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from gpuscope.gates.figures import (
 from gpuscope.gates.grammar import Bound, Expectation, NoCause, ScopeName, causes_of
 from gpuscope.measures import LOST_SHARE, Context
 from gpuscope.model.gates import GateRow, Measurement, Verification
-from gpuscope.model.quality import lost_text
+from gpuscope.model.quality import lacking
 from gpuscope.model.result import Analysis, Finding, InstanceResult, Scope
 from gpuscope.model.tables import Ranges
 from gpuscope.model.trace import Trace
@@ -46,12 +47,12 @@ CAUSES = tuple(cause for analyzer in ANALYZERS for cause in causes_of(analyzer.n
 """Every cause that can be expected to be absent."""
 
 _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
-    ">=": lambda value, limit: value >= limit,
-    ">": lambda value, limit: value > limit,
-    "<=": lambda value, limit: value <= limit,
-    "<": lambda value, limit: value < limit,
-    "==": lambda value, limit: value == limit,
-    "!=": lambda value, limit: value != limit,
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<=": operator.le,
+    "<": operator.lt,
+    "==": operator.eq,
+    "!=": operator.ne,
 }
 _COUNTS = frozenset({"count", "bytes", "instances", "unattributed"})
 """Figures that stay true where durations do not."""
@@ -176,11 +177,8 @@ def _notes(traces: Sequence[Trace]) -> Iterable[str]:
     if reason := apart(traces):
         yield reason
     for trace in traces:
-        damaged = sum(trace.damaged.values())
-        if damaged:
-            yield f"{trace.path}: {counted(damaged, 'damaged row')} left out"
-        if trace.lost_records:
-            yield f"{trace.path}: {lost_text(trace.lost_records)}"
+        for note in lacking(sum(trace.damaged.values()), trace.lost_records):
+            yield f"{trace.path}: {note}"
 
 
 def _row(expectation: Expectation, judged: Sequence[_Judged], attribute: str | None) -> GateRow:
@@ -216,18 +214,7 @@ def _where(scope: Measurement) -> str:
 
 def _not_judged(trace: _Judged, name: ScopeName, reason: str) -> Measurement:
     """Return what stands for a scope that is not there."""
-    return Measurement(
-        trace=trace.trace.path,
-        range=name.pattern,
-        process=None,
-        rank=None,
-        device=None,
-        value=None,
-        instances=None,
-        instance=None,
-        met=None,
-        text=reason,
-    )
+    return Measurement(trace.trace.path, name.pattern, text=reason)
 
 
 # ── figures ──────────────────────────────────────────────────────────────────────────────────────
@@ -330,18 +317,8 @@ def _no_range(judged: _Judged, name: ScopeName) -> str:
 
 def _measure(bound: Bound, trace: _Judged, entry: _Entry, attribute: str | None) -> Measurement:
     """Judge an expectation in one scope."""
-    blank = Measurement(
-        trace=trace.trace.path,
-        range=entry.range,
-        process=entry.process,
-        rank=entry.rank,
-        device=entry.device,
-        value=None,
-        instances=None,
-        instance=None,
-        met=None,
-        text="",
-    )
+    where = (entry.range, entry.process, entry.rank, entry.device)
+    blank = Measurement(trace.trace.path, *where)
     reason = _doubt(bound, trace, entry, attribute)
     if reason is not None:
         return dataclasses.replace(blank, text=reason)
@@ -399,10 +376,10 @@ def _judge(bound: Bound, entry: _Entry, blank: Measurement) -> Measurement:
         count = len(readings)
         instance = None if position is None else readings[position][0]
         where = _place(name, instance, count, missing)
-    holds = functools.partial(_holds, bound.comparison, bound.limit)
-    met: bool | None = holds(middle)
-    text = _shown(figure, middle, bound.limit, met) + where
-    if holds(low) != met or holds(high) != met:
+    holds, limit = _HOLDS[bound.comparison], bound.limit
+    met: bool | None = holds(middle, limit)
+    text = _shown(figure, middle, limit, met) + where
+    if holds(low, limit) != met or holds(high, limit) != met:
         met = None
         text += "; the clock's steps leave open whether it holds"
     return dataclasses.replace(
@@ -479,10 +456,6 @@ def _statistic(
     return values[position], position
 
 
-def _holds(comparison: str, limit: float, value: float) -> bool:
-    return _HOLDS[comparison](value, limit)
-
-
 def _place(name: str, instance: int | None, count: int, missing: int) -> str:
     """Say which instances a value speaks of."""
     without = f", {missing} more have none" if missing else ""
@@ -520,8 +493,6 @@ def _no_cause(expectation: NoCause, trace: _Judged, attribute: str | None) -> It
                 rank=_rank(trace.trace, finding.process),
                 device=finding.device,
                 value=finding.id,
-                instances=None,
-                instance=None,
                 met=False,
                 text=f"{finding.id}: {finding.claim}",
             )

@@ -5,7 +5,7 @@ Values are unrounded: times in ns, ratios from 0 to 1, counts as they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 SCHEMA_VERSION = 1
 
@@ -126,7 +126,7 @@ class Comparison:
     scopes: tuple[ScopeChange, ...]
     causes: tuple[CauseChange, ...]
     notes: tuple[str, ...]
-    schema_version: int = field(default=SCHEMA_VERSION)
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def first_changed(self) -> str | None:

@@ -5,7 +5,7 @@ Values are unrounded: times in ns, ratios from 0 to 1, sizes in bytes, rates in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gpuscope import errors
 
@@ -18,18 +18,18 @@ class Measurement:
 
     trace: str
     range: str | None
-    process: int | None
-    rank: int | None
-    device: int | None
-    value: float | str | None
+    process: int | None = None
+    rank: int | None = None
+    device: int | None = None
+    value: float | str | None = None
     """None where it cannot be told."""
-    instances: int | None
+    instances: int | None = None
     """Instances that the value is a statistic of; None for sums and the whole trace."""
-    instance: int | None
+    instance: int | None = None
     """Number of the instance that the value is of; None where it is not of a single one."""
-    met: bool | None
+    met: bool | None = None
     """None: it cannot be judged."""
-    text: str
+    text: str = ""
     """The value for people, or why there is none."""
 
 
@@ -54,7 +54,7 @@ class Verification:
     traces: tuple[str, ...]
     rows: tuple[GateRow, ...]
     notes: tuple[str, ...] = ()
-    schema_version: int = field(default=SCHEMA_VERSION)
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def exit_code(self) -> int:

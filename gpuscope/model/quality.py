@@ -73,6 +73,12 @@ def lost_text(lost: int) -> str:
     return f"about {counted(lost, 'GPU record was', 'GPU records were')} lost while recording"
 
 
+def lacking(damaged: int, lost: int | None) -> list[str]:
+    """Say what of a recording is missing: damaged rows, and records that were lost; if any."""
+    said = [f"{counted(damaged, 'damaged row')} left out"] if damaged else []
+    return [*said, lost_text(lost)] if lost else said
+
+
 def whole_graphs(operations: Operations | None) -> Check:
     """Check that CUDA graphs were traced node by node."""
     name = "CUDA graphs"

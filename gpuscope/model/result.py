@@ -599,7 +599,7 @@ class Analysis:
     communication: tuple[Communication, ...] = ()
     apart: str | None = None
     """Why the traces asked for together are not those of the ranks of one run, if so."""
-    schema_version: int = field(default=SCHEMA_VERSION)
+    schema_version: int = SCHEMA_VERSION
 
     def ranges_named(self, name: str) -> tuple[RangeResult, ...]:
         """Return the entries of the range `name`, one a (process, device)."""

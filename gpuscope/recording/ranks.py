@@ -156,21 +156,21 @@ class Word:
     host: str
     command: tuple[str, ...]
     """What it ran: ranks that the user started may run different programs."""
-    code: int
+    code: int = 0
     """The program's exit code; 0 where it was stopped."""
-    stopped: bool
+    stopped: bool = False
     """It was ended because another rank failed, or the user said so."""
-    timed_out: bool
-    error: str | None
+    timed_out: bool = False
+    error: str | None = None
     """The sentence that recording failed with, or the benchmark."""
-    exit_code: int
+    exit_code: int = 0
     """The exit code that goes with `error`."""
-    argv: tuple[str, ...]
-    last_lines: tuple[str, ...]
+    argv: tuple[str, ...] = ()
+    last_lines: tuple[str, ...] = ()
     """Of its output."""
-    table: tuple[str, ...]
+    table: tuple[str, ...] = ()
     """What an untraced benchmark prints: rank 0's are the figures of all ranks."""
-    ended_utc_ns: int
+    ended_utc_ns: int = 0
     """When it ended, by its host's clock; recorded, with its report written."""
 
     @property
@@ -556,21 +556,7 @@ def _work(folder: Path, task: Task, rank: int) -> Word:
     """Run the task of a rank, and leave word of how it ended."""
     own, display, peers = rank_folder(folder, rank), _RankDisplay(rank), _Peers(folder, task, rank)
     command = [word.replace(RANK_FOLDER, str(own.path)) for word in task.command]
-    word = Word(
-        rank=rank,
-        number=task.number,
-        host=socket.gethostname(),
-        command=tuple(command),
-        code=0,
-        stopped=False,
-        timed_out=False,
-        error=None,
-        exit_code=0,
-        argv=(),
-        last_lines=(),
-        table=(),
-        ended_utc_ns=0,
-    )
+    word = Word(rank, task.number, socket.gethostname(), tuple(command))
     try:
         if task.traced:
             word = _record(task, command, own, display, peers, word)

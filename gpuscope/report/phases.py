@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscope.benchmarks import NOT_OBSERVABLE
+from gpuscope.cases import FRAME_PREFIX
 from gpuscope.model.result import Analysis, Phases
 from gpuscope.units import format_ns, format_ratio, printable, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-OWN_PREFIX = "gs:"
-"""Ranges of gpuscope's own around what is compared: they mix it."""
 DISAGREE = 0.15
 """Shares of what is hidden further apart than this are explained."""
 
@@ -42,7 +41,7 @@ def phase_rows(
     for number, analysis in enumerate(analyses):
         for entry in analysis.ranges:
             phases, name = entry.scope.phases, entry.path or entry.name
-            if phases is None or name.startswith(OWN_PREFIX):
+            if phases is None or name.startswith(FRAME_PREFIX):
                 continue
             if phases.compute_ns and phases.transfer_ns:
                 rank = str(number if entry.rank is None else entry.rank)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscope.benchmarks import NOT_JUDGED
 from gpuscope.communication import ALONE
-from gpuscope.model.quality import lost_text
+from gpuscope.model.quality import lacking
 from gpuscope.model.result import (
     Analysis,
     Communication,
@@ -195,14 +195,12 @@ def _late(kind: Messages) -> str:
 
 def _notes(analysis: Analysis) -> list[str]:
     trace = analysis.trace
-    notes = list(trace.notes)
-    if trace.damaged:
-        notes.append(f"{counted(trace.damaged, 'damaged row')} left out")
-    if trace.lost_records:
-        notes.append(lost_text(trace.lost_records))
-    notes.extend(filter(None, [numbered_names(analysis)]))
-    notes.extend(abstentions(analysis))
-    return notes
+    return [
+        *trace.notes,
+        *lacking(trace.damaged, trace.lost_records),
+        *filter(None, [numbered_names(analysis)]),
+        *abstentions(analysis),
+    ]
 
 
 def render_findings(findings: Sequence[Finding], console: Console) -> None:

@@ -579,6 +579,13 @@ def test_the_time_of_the_host_in_mpi_is_on_no_card() -> None:
     assert "∩ mpi" not in text
 
 
+def test_what_a_recording_lacks_is_told() -> None:
+    trace = make_trace(kernels=[(0, MS, "s7")])
+    text = str(layout.notes(made(replace(trace, lost_records=2, damaged={"X: no number": 3}))))
+    assert "3 damaged rows left out." in text
+    assert "About 2 GPU records were lost while recording." in text
+
+
 # Many ranges
 
 
