@@ -78,7 +78,9 @@ def gpuscope_trace(request: pytest.FixtureRequest) -> Callable[..., Figures]:
         path = request.path.parent / wanted["trace"]
     else:
         path = _record(request, wanted.get("command"))
-    return _asker(path, wanted.get("attribute"))
+    from gpuscope import api
+
+    return api.asker([path], attribute=wanted.get("attribute"))
 
 
 def _stop_here(reached: Path) -> Callable[..., Any]:
@@ -96,12 +98,6 @@ def _stop_here(reached: Path) -> Callable[..., Any]:
     return stop
 
 
-def _asker(path: Path, attribute: str | None) -> Callable[..., Figures]:
-    from gpuscope import api
-
-    return api.asker([path], attribute=attribute)
-
-
 def _record(request: pytest.FixtureRequest, command: Sequence[str] | None) -> Path:
     """Record the test, or a command, and return the run's folder."""
     from gpuscope.errors import MissingError
@@ -111,16 +107,7 @@ def _record(request: pytest.FixtureRequest, command: Sequence[str] | None) -> Pa
         _give_up(request.config, "there is no NVIDIA GPU, or its driver does not answer")
     folder = _folder(request)
     reached = folder.with_name(f"{folder.name}.reached")
-    argv = [
-        sys.executable,
-        "-m",
-        "gpuscope",
-        "run",
-        "--force",
-        "--out",
-        str(folder),
-        "--",
-    ]
+    argv = [sys.executable, "-m", "gpuscope", "run", "--force", "--out", str(folder), "--"]
     env = {**os.environ}
     if command is None:
         argv += _itself(request)

@@ -12,7 +12,7 @@ from gpuscope.app.state import WHOLE, Session
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import plain
 from gpuscope.model.quality import lacking
-from gpuscope.model.result import Finding, PairFigures, Part, RangeResult, Scope
+from gpuscope.model.result import Finding, LinkPair, PairFigures, Part, RangeResult, Scope
 from gpuscope.model.trace import RECORDERS, shown_title
 from gpuscope.report.ranks import WORST_FIRST
 from gpuscope.report.rows import (
@@ -284,7 +284,7 @@ def _card_of(
     session: Session, number: int, entry: RangeResult, where: str, scopes: Sequence[Scope]
 ) -> Any:
     device = session.device_of(number, entry)
-    links = [_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in entry.link_pairs]
+    links = [_row(pair) for pair in entry.link_pairs]
     at = session.range_number(number, entry.name)
     shown = session.ranges_shown[at]
     place = [known[:2] for known in session.devices].index((number, device))
@@ -339,7 +339,7 @@ def _card(
         [
             html.Div([html.H3(plain(name, 40)), html.Span(where, className="where", title=where)]),
             html.P([html.Span(f"span {span}"), *gain], className="sums"),
-            *[_row(f"{p.a} ∩ {p.b}", p.overlap_ratio, p.verdict, p.reason) for p in pairs],
+            *map(_row, pairs),
             *links,
             *([] if links and not beside else _beside(scopes, on_gpu, beside)),
             *_hidden(scopes),
@@ -400,22 +400,23 @@ def _hidden(scopes: Sequence[Scope]) -> list[Any]:
     return [html.P(text, className="where", title="Only transfers prove overlap")]
 
 
-def _row(name: str, ratio: float | None, verdict: str, reason: str) -> Any:
+def _row(pair: PairFigures | LinkPair) -> Any:
     """Return the line of a pair of classes or links."""
-    width = 100 * (ratio or 0.0)
+    verdict, reason = pair.verdict, plain(pair.reason, 200)
+    width = 100 * (pair.overlap_ratio or 0.0)
     return html.Div(
         [
-            html.Span(name, className="pair"),
+            html.Span(f"{pair.a} ∩ {pair.b}", className="pair"),
             html.Span(
                 html.Span(style={"width": f"{width:.1f}%"}, className=f"fill {verdict}"),
                 className="bar",
             ),
-            html.Span(format_ratio(ratio), className="ratio"),
+            html.Span(format_ratio(pair.overlap_ratio), className="ratio"),
             html.Span(f"{VERDICT_MARKS[verdict]} {verdict}", className=f"verdict {verdict}"),
-            html.Span(plain(reason, 200), className="reason"),
+            html.Span(reason, className="reason"),
         ],
         className=f"row is-{verdict}",
-        title=plain(reason, 200),
+        title=reason,
     )
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from gpuscope.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
 
+    from gpuscope.app.state import Session
     from gpuscope.model.result import Analysis
 
 _UNBROKEN = 10_000
@@ -55,6 +56,23 @@ def add_repeatable(
     )
 
 
+def add_traces(
+    parser: argparse.ArgumentParser, what: str = "trace, report or run folder", nargs: str = "+"
+) -> None:
+    """Add the traces that a command is about."""
+    parser.add_argument("trace", nargs=nargs, type=trace_path, metavar="TRACE", help=what)
+
+
+def add_attribute_option(group: argparse._ActionsContainer) -> None:
+    """Add the option that says whose launches belong to a range."""
+    group.add_argument(
+        "--attribute",
+        choices=("thread", "process"),
+        default="thread",
+        help="whose launches inside a range's window belong to it (default: its thread's)",
+    )
+
+
 def add_range_option(group: argparse._ActionsContainer) -> None:
     """Add the option that names ranges."""
     add_repeatable(group, "--range", "NAME", "only the NVTX ranges of this name or glob")
@@ -79,6 +97,13 @@ def add_cache_option(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read and analyze anew, and keep nothing (see gpuscope cache)",
     )
+
+
+def serve_page(load: Callable[[Progress], Session], what: str, args: argparse.Namespace) -> None:
+    """Serve the page of what `load` gives until Ctrl-C; `args` has the options of the page."""
+    from gpuscope.app.server import serve
+
+    serve(load, what=what, host=args.host, port=args.port, browser=not args.no_browser, say=say)
 
 
 @contextlib.contextmanager

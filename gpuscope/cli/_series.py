@@ -14,6 +14,7 @@ from gpuscope.cli._void import find_void
 from gpuscope.errors import GpuscopeError
 from gpuscope.figures.scaling import bound_reached, label, scaling
 from gpuscope.report.table import csv_text
+from gpuscope.report.text import simple_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -151,10 +152,7 @@ def show(
 
 def make_table(title: str, *columns: str) -> Table:
     """Return a table without lines."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    table = simple_table(title)
     for column in columns:
         table.add_column(column)
     return table

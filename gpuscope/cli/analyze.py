@@ -27,15 +27,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscope.cli._options import (
+    add_attribute_option,
     add_cache_option,
     add_class_option,
     add_domain_option,
     add_range_option,
     add_repeatable,
+    add_traces,
     progress_bar,
     stdout_console,
     suggest,
-    trace_path,
 )
 from gpuscope.errors import CannotJudgeError, UsageError
 
@@ -50,9 +51,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope analyze`."""
-    parser.add_argument(
-        "trace", nargs="+", type=trace_path, metavar="TRACE", help="trace or run folder"
-    )
+    add_traces(parser, "trace or run folder")
     what = parser.add_argument_group("what to measure")
     add_range_option(what)
     add_repeatable(
@@ -71,12 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="clip the whole-trace figures: seconds from the first operation, "
         "or 'NUMBERns' on the trace's own clock",
     )
-    what.add_argument(
-        "--attribute",
-        choices=("thread", "process"),
-        default="thread",
-        help="whose launches inside a range's window belong to it (default: its thread's)",
-    )
+    add_attribute_option(what)
     what.add_argument(
         "--instances",
         action="store_true",

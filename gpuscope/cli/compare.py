@@ -30,8 +30,9 @@ from gpuscope.cli._options import (
     add_class_option,
     add_page_options,
     add_repeatable,
+    add_traces,
     progress_bar,
-    say,
+    serve_page,
     stdout_console,
     trace_path,
 )
@@ -46,9 +47,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope compare`."""
-    parser.add_argument(
-        "trace", nargs="+", type=trace_path, metavar="TRACE", help="before and after, or see --with"
-    )
+    add_traces(parser, "before and after, or see --with")
     parser.add_argument(
         "--with",
         dest="after",
@@ -122,7 +121,6 @@ def _view(args: argparse.Namespace, compared: Sequence[Comparison]) -> None:
     """Serve the page of the first run of each side, all its ranks, until Ctrl-C."""
     from gpuscope import api
     from gpuscope.app import state
-    from gpuscope.app.server import serve
     from gpuscope.figures.compare import align, labelled
     from gpuscope.model.trace import shown_name
 
@@ -141,11 +139,4 @@ def _view(args: argparse.Namespace, compared: Sequence[Comparison]) -> None:
         beside = [api.told_beside(path) for _, path in sides]
         return state.Session(traces, beside, progress, align(traces, at))
 
-    serve(
-        load,
-        what=" and ".join(str(path) for _, path in sides),
-        host=args.host,
-        port=args.port,
-        browser=not args.no_browser,
-        say=say,
-    )
+    serve_page(load, " and ".join(str(path) for _, path in sides), args)

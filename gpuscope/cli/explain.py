@@ -23,7 +23,14 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import add_range_option, clean, say_left_out, stdout_console, trace_path
+from gpuscope.cli._options import (
+    add_attribute_option,
+    add_range_option,
+    add_traces,
+    clean,
+    say_left_out,
+    stdout_console,
+)
 from gpuscope.errors import CannotJudgeError, UsageError
 
 if TYPE_CHECKING:
@@ -45,13 +52,7 @@ _UNIT_NS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope explain`."""
-    parser.add_argument(
-        "traces",
-        nargs="+",
-        type=trace_path,
-        metavar="TRACE",
-        help="trace, report or run folder; those of several ranks one after the other",
-    )
+    add_traces(parser, "trace, report or run folder; those of several ranks one after the other")
     add_range_option(parser)
     parser.add_argument(
         "--op",
@@ -59,12 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one operation: its number, or a time after the first, such as 1.5ms (what ran then, "
         "or next)",
     )
-    parser.add_argument(
-        "--attribute",
-        choices=("thread", "process"),
-        default="thread",
-        help="whose launches inside a range's window belong to it (default: its thread's)",
-    )
+    add_attribute_option(parser)
     parser.add_argument("--json", action="store_true", help="print it for programs")
 
 
@@ -81,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     from gpuscope.report.story import story_text
     from gpuscope.scopes import did_you_mean
 
-    paths = api.of_ranks(args.traces)
+    paths = api.of_ranks(args.trace)
     if moment is not None and len(paths) > 1:
         msg = f"--op is of one trace, and these are {len(paths)}: name its own, such as {paths[0]}."
         raise UsageError(msg)
@@ -102,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     if not told:
         raise CannotJudgeError(_nothing(args, hint))
     if args.json:
-        sys.stdout.write(codec.dumps(api.answer(args.traces, told)))
+        sys.stdout.write(codec.dumps(api.answer(args.trace, told)))
     else:
         sys.stdout.write("\n".join(texts))
     return 0
@@ -150,7 +146,7 @@ def _nothing(args: argparse.Namespace, hint: str) -> str:
 
 
 def _listed(args: argparse.Namespace) -> str:
-    return ", ".join(str(path) for path in args.traces)
+    return ", ".join(str(path) for path in args.trace)
 
 
 def _ranges(case: Case, args: argparse.Namespace) -> Explanation | None:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscope.cli._options import (
     add_cache_option,
+    add_traces,
     progress_bar,
     say_left_out,
     stdout_console,
-    trace_path,
 )
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope info`."""
-    parser.add_argument(
-        "trace", nargs="+", type=trace_path, metavar="TRACE", help="trace, report or run folder"
-    )
+    add_traces(parser)
     add_cache_option(parser)
     parser.add_argument("--json", action="store_true", help="print it for programs")
 

@@ -18,7 +18,7 @@ import argparse
 from pathlib import Path
 
 from gpuscope.cli import _output
-from gpuscope.cli._options import add_cache_option, progress_bar, trace_path
+from gpuscope.cli._options import add_cache_option, add_traces, progress_bar
 from gpuscope.errors import CannotJudgeError, UsageError
 
 _FORMATS = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
@@ -27,9 +27,7 @@ _FORMATS = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope report`."""
-    parser.add_argument(
-        "trace", nargs="+", type=trace_path, metavar="TRACE", help="trace, report or run folder"
-    )
+    add_traces(parser)
     parser.add_argument(
         "-o",
         "--out",

@@ -97,13 +97,12 @@ def _outcome(record: Any, code: Any) -> str:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
+    from gpuscope.report.text import simple_table
     from gpuscope.units import printable
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = simple_table()
     for name in ("", "what", "outcome", "folder"):
         table.add_column(name)
     for row in rows:

@@ -29,10 +29,10 @@ from gpuscope.cli._options import (
     add_class_option,
     add_domain_option,
     add_repeatable,
+    add_traces,
     progress_bar,
     say_next,
     stdout_console,
-    trace_path,
 )
 from gpuscope.errors import TraceError, UsageError
 
@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope verify`."""
-    parser.add_argument(
-        "trace", nargs="*", type=trace_path, metavar="TRACE", help="trace or run folder"
-    )
+    add_traces(parser, "trace or run folder", "*")
     what = parser.add_argument_group("what must hold")
     add_repeatable(what, "--expect", "TEXT", "an expectation")
     what.add_argument("--budget", type=Path, metavar="FILE", help="a TOML file of expectations")

@@ -17,7 +17,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscope.cli._options import add_page_options, say, trace_path
+from gpuscope.cli._options import add_page_options, add_traces, serve_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `gpuscope view`."""
-    parser.add_argument(
-        "trace", nargs="+", type=trace_path, metavar="TRACE", help="trace, report or run folder"
-    )
+    add_traces(parser)
     add_page_options(parser)
 
 
@@ -43,7 +41,6 @@ def show(paths: Sequence[Path], args: argparse.Namespace) -> int:
     """Serve the page of the traces at `paths`; `args` has the page's options."""
     from gpuscope import api
     from gpuscope.app import state
-    from gpuscope.app.server import serve
 
     paths = api.of_ranks(paths)
 
@@ -51,12 +48,5 @@ def show(paths: Sequence[Path], args: argparse.Namespace) -> int:
         traces = [api.open_trace(path, progress=progress) for path in paths]
         return state.Session(traces, [api.told_beside(path) for path in paths], progress)
 
-    serve(
-        load,
-        what=", ".join(str(api.find_trace(path)) for path in paths),
-        host=args.host,
-        port=args.port,
-        browser=not args.no_browser,
-        say=say,
-    )
+    serve_page(load, ", ".join(str(api.find_trace(path)) for path in paths), args)
     return 0

@@ -47,15 +47,15 @@ def details(timeline: Timeline, number: int, item: int) -> dict[str, Any]:
         raise IndexError(item)
     if name == "operations":
         return _operation(timeline, row, placed, item)
-    start, end = int(_column(table, "start_ns")[item]), int(_column(table, "end_ns")[item])
+    start, end = int(table.start_ns[item]), int(table.end_ns[item])
     facts: Facts = [
         ("duration", _exact(end - start) if end >= 0 else "never ended"),
         ("start", _at(start + placed.shift_ns)),
-        ("thread", str(placed.trace.threads[_column(table, "thread")[item]].tid)),
+        ("thread", str(placed.trace.threads[table.thread[item]].tid)),
     ]
     arrows: list[dict[str, Any]] = []
     if name == "api":
-        result = int(_column(table, "result")[item])
+        result = int(table.result[item])
         facts.append(("returned", "success" if result == 0 else f"error {result}"))
         launched = np.flatnonzero(placed.operations.launch == item)
         facts.append(("launched", counted(len(launched), "operation")))
@@ -65,16 +65,16 @@ def details(timeline: Timeline, number: int, item: int) -> dict[str, Any]:
             if (link := _link(timeline, row.trace, "operation", each, False))
         ]
     elif name == "ranges":
-        domain = int(_column(table, "domain")[item])
+        domain = int(table.domain[item])
         if domain >= 0:
             facts.append(("domain", plain(placed.trace.strings[domain])))
-    size = int(_column(table, "size_bytes")[item]) if name != "api" else -1
+    size = int(table.size_bytes[item]) if name != "api" else -1
     if size >= 0:
         facts.append(("message", format_bytes(size)))
-    peer = int(_column(table, "peer")[item]) if name != "api" else -1
+    peer = int(table.peer[item]) if name != "api" else -1
     if peer >= 0:
         facts.append(("peer", f"rank {peer}"))
-    text = placed.trace.strings[_column(table, "name")[item]]
+    text = placed.trace.strings[table.name[item]]
     mark = _mark(timeline, row.trace, text, start, end)
     return {"title": mark["name"], "facts": facts, "why": "", "arrows": arrows, "mark": mark}
 
@@ -84,10 +84,6 @@ def _mark(timeline: Timeline, number: int, text: str, start: int, end: int) -> d
     shift = timeline.placed[number].shift_ns
     name = plain(visible(text), 2_000)
     return {"name": name, "start": start + shift, "end": max(start, end) + shift}
-
-
-def _column(table: object, name: str) -> Any:
-    return getattr(table, name)
 
 
 def _exact(time_ns: int) -> str:

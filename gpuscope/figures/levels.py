@@ -14,13 +14,14 @@ A view costs a few binary searches for each column, and memory a few numbers for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuscope.intervals import run_starts
+from gpuscope.intervals import run_starts, stable_order
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -202,18 +203,11 @@ def split(
         return {}
     paints = int(paint.max()) + 1
     key = row.astype(np.int64) * paints + paint
-    if int(key.max()) < 1 << 16:
-        key = key.astype(np.uint16)  # sorted by radix
-    order = np.argsort(key, kind="stable")
+    order = stable_order(key)
     key = key[order]
-    first = run_starts(key)
     rows: dict[int, dict[int, Part]] = {}
-    for begin, stop in _pieces(first.tolist(), len(key)):
+    for begin, stop in pairwise([*run_starts(key).tolist(), len(key)]):
         number, code = divmod(int(key[begin]), paints)
         mine = order[begin:stop]
         rows.setdefault(number, {})[code] = Part(start_ns[mine], end_ns[mine], item[mine])
     return rows
-
-
-def _pieces(first: Sequence[int], stop: int) -> list[tuple[int, int]]:
-    return list(zip(first, [*first[1:], stop], strict=True))

@@ -314,7 +314,7 @@ class _Assembly:
         self._look_up(value for (value,) in keys)
         texts = [self._texts[value] for (value,) in keys]
         index = [self.strings.add(missing if text is None else text) for text in texts]
-        return np.array(index, np.int32)[codes] if index else np.empty(0, np.int32)
+        return np.array(index, np.int32)[codes]
 
     # Identity
 
@@ -353,8 +353,6 @@ class _Assembly:
             self.threads.number((number, tid & _TID_MASK))
             for number, (tid,) in zip(process, keys, strict=True)
         ]
-        if not keys:
-            return np.empty(0, np.int32), np.empty(0, np.int32)
         return np.array(process, np.int32)[codes], np.array(thread, np.int32)[codes]
 
     def _place_of(self, process: Int32, table: Columns) -> tuple[Int32, Int32]:
@@ -368,8 +366,6 @@ class _Assembly:
             named = stream != schema.NONE_ID
             devices.append(device)
             streams.append(self.streams.number((owner, device, context, stream)) if named else -1)
-        if not keys:
-            return np.empty(0, np.int32), np.empty(0, np.int32)
         return np.array(devices, np.int32)[codes], np.array(streams, np.int32)[codes]
 
     # Tables
@@ -604,7 +600,7 @@ class _Assembly:
         """Names of the domains, which are numbered per process; the default one is -1."""
         codes, keys = factorize(process.astype(np.int64), domain_ids)
         index = [self._domain_names.get(key, -1) for key in keys]
-        return np.array(index, np.int32)[codes] if index else np.empty(0, np.int32)
+        return np.array(index, np.int32)[codes]
 
     @functools.cached_property
     def _domain_names(self) -> dict[tuple[int, ...], int]:

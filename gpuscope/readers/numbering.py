@@ -46,8 +46,7 @@ class Identities:
     def number_all(self, *columns: Int64) -> Int32:
         """Return the number of each row's tuple; new tuples are numbered in sorted order."""
         codes, keys = factorize(*columns)
-        numbers = np.array([self.number(key) for key in keys], np.int32)
-        return numbers[codes] if len(keys) else np.empty(0, np.int32)
+        return np.array([self.number(key) for key in keys], np.int32)[codes]
 
 
 def factorize(*columns: Int64) -> tuple[Int64, list[tuple[int, ...]]]:

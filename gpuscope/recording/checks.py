@@ -58,7 +58,7 @@ def check_all() -> tuple[Check, ...]:
         _cupy(cards),
         _nvtx(found_nsys),
         _mpi(),
-        _mpi4py(),
+        _package("mpi4py", SEVERAL_GPUS, 'pip install "gpuscope[mpi]"'),
         _nccl(cards),
         _nvshmem(),
         *(_package(name, VIEWING) for name in ("plotly", "dash", "pandas")),
@@ -174,14 +174,6 @@ def _mpi() -> Check:
     return Check("MPI", state, detail, remedy, SEVERAL_GPUS)
 
 
-def _mpi4py() -> Check:
-    version = machine.package_version("mpi4py")
-    if version:
-        return Check("mpi4py", FOUND, version, None, SEVERAL_GPUS)
-    remedy = 'pip install "gpuscope[mpi]"'
-    return Check("mpi4py", MISSING, "not installed", remedy, SEVERAL_GPUS)
-
-
 def _nccl(cards: machine.Graphics) -> Check:
     version = machine.nccl_version()
     if version:
@@ -199,8 +191,8 @@ def _nvshmem() -> Check:
     return Check("NVSHMEM", MISSING, "not installed", remedy, SEVERAL_GPUS)
 
 
-def _package(name: str, needed_for: str) -> Check:
+def _package(name: str, needed_for: str, remedy: str | None = None) -> Check:
     version = machine.package_version(name)
     if version:
         return Check(name, FOUND, version, None, needed_for)
-    return Check(name, MISSING, "not installed", f"pip install {name}", needed_for)
+    return Check(name, MISSING, "not installed", remedy or f"pip install {name}", needed_for)

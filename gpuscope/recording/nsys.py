@@ -81,7 +81,7 @@ _REPORT_BUILD = re.compile(rb"Report (\d{8})\D")
 _OPTION = re.compile(r"--[a-z][a-z0-9-]+")
 _PERCENT = re.compile(r"(\d{1,3})%")
 _NO_SPACE = re.compile(r"no space left on device|(database or )?disk is full|file too large", re.I)
-_CANNOT_CREATE = re.compile(r"Failed to create '.*': (?P<why>.*?)\.?$")
+_CANNOT_CREATE = re.compile(r"Failed to create '.*': (?P<why>.*?)\.?$", re.M)
 _WRONG_VERSION = re.compile(r"version (number is invalid|not supported)", re.I)
 # nsys's own lines, taken out of the program's output.
 _TALK = re.compile(
@@ -484,9 +484,8 @@ def _why_no_report(
     words = "\n".join(listener.words)
     raw = next((path for path in _raw_files(report, listener.generated)), None)
     kept = f" What was recorded is kept in {raw}." if raw else ""
-    full = _NO_SPACE.search(words)
-    created = re.search(_CANNOT_CREATE.pattern, words, re.M)
-    if full:
+    created = _CANNOT_CREATE.search(words)
+    if _NO_SPACE.search(words):
         return no_space(report.parent, kept)
     if created:
         return OutputError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscope.benchmarks import NOT_OBSERVABLE
 from gpuscope.cases import FRAME_PREFIX
 from gpuscope.model.result import Analysis, Phases
+from gpuscope.report.text import simple_table
 from gpuscope.units import format_ns, format_ratio, printable, visible
 
 if TYPE_CHECKING:
@@ -57,22 +58,14 @@ def render(
     `result` is the benchmark's, of the run that the traces are of; where it counts steps, the
     phases are those of a step.
     """
-    from rich import box
     from rich.markup import escape
-    from rich.table import Table
 
     rows = phase_rows(analyses, result)
     if not rows:
         return
     steps = ((result or {}).get("options") or {}).get("steps") or 1
     title = "on average a step" if steps > 1 else "on average an instance"
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),  # fits a terminal of 80 columns
-        show_edge=False,
-        title=title,
-        title_justify="left",
-    )
+    table = simple_table(title, narrow=True)
     told = [_told_by_times(row, result) for row in rows]
     names = ["rank", "computes", "packs", "transfers", "hidden", "exposed", "in MPI"]
     names.append("beside\nkernels")

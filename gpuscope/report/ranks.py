@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuscope.model.result import Analysis, Judgement
 from gpuscope.model.trace import told_apart
 from gpuscope.report.rows import escaped, scope_rows
-from gpuscope.report.text import VERDICT_STYLE
+from gpuscope.report.text import VERDICT_STYLE, render_judgement, simple_table
 from gpuscope.units import format_ratio, printable, visible
 
 if TYPE_CHECKING:
@@ -53,13 +53,14 @@ def joint_rows(analyses: Sequence[Analysis]) -> tuple[JointRow, ...]:
     unknown = [
         None if analysis.trace.operations else ("inconclusive", None) for analysis in analyses
     ]
+    order = WORST_FIRST.index
     for rank, analysis in enumerate(analyses):
         for row in scope_rows(analysis):
             for pair in row.scope.pairs:
                 key = (row.name, pair.a, pair.b)
                 ranks = found.setdefault(key, list(unknown))
                 known = ranks[rank]
-                if known is None or _order(pair.verdict) < _order(known[0]):
+                if known is None or order(pair.verdict) < order(known[0]):
                     ranks[rank] = (pair.verdict, pair.overlap_ratio)
     return tuple(
         JointRow(
@@ -70,10 +71,6 @@ def joint_rows(analyses: Sequence[Analysis]) -> tuple[JointRow, ...]:
         )
         for key, ranks in found.items()
     )
-
-
-def _order(verdict: str) -> int:
-    return WORST_FIRST.index(verdict)
 
 
 def are_ranks(analyses: Sequence[Analysis]) -> bool:
@@ -89,21 +86,12 @@ def _ranks(analysis: Analysis) -> set[int | None]:
 
 def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: Console) -> None:
     """Print the joint verdicts, and whether they are those that the benchmark must get."""
-    from rich import box
-    from rich.table import Table
-
-    from gpuscope.report.text import render_judgement
+    from rich.markup import escape
 
     rows, left_out = _shown(analyses)
     if rows or left_out:
-        table = Table(
-            box=box.SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),  # two ranks fit a terminal of 80 columns
-            show_edge=False,
-            title="all ranks together",
-            title_justify="left",
-        )
-        for name in ("range", "pair", *(_plain(_name(each)) for each in analyses), "joint"):
+        table = simple_table("all ranks together", narrow=True)
+        for name in ("range", "pair", *(escape(_name(each)) for each in analyses), "joint"):
             table.add_column(name)
         for row in rows:
             cells = [
@@ -111,7 +99,7 @@ def render(analyses: Sequence[Analysis], judgement: Judgement | None, console: C
                 for verdict, ratio in zip(row.verdicts, row.overlap_ratios, strict=True)
             ]
             name = printable(visible(row.range), 40)
-            table.add_row(_plain(name), f"{row.a} ∩ {row.b}", *cells, _styled(row.joint))
+            table.add_row(escape(name), f"{row.a} ∩ {row.b}", *cells, _styled(row.joint))
         console.print(table)
         for line in left_out:
             console.print(f"[dim]{line}[/dim]", highlight=False)
@@ -162,9 +150,3 @@ def _name(analysis: Analysis) -> str:
 
 def _styled(verdict: str) -> str:
     return f"[{VERDICT_STYLE[verdict]}]{verdict}[/{VERDICT_STYLE[verdict]}]"
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

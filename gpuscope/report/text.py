@@ -49,6 +49,7 @@ from gpuscope.units import (
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 VERDICT_STYLE = {
     "overlapped": "bold green",
@@ -72,6 +73,15 @@ _STREAMS = 4
 """How many streams the line of the streams names."""
 _NAME_WIDTH = 40
 _BAR_WIDTH = 20
+
+
+def simple_table(title: str | None = None, *, narrow: bool = False) -> Table:
+    """Return a table without lines between its columns; a `narrow` one fits 80 characters."""
+    from rich import box
+    from rich.table import Table
+
+    edges: Any = {"padding": (0, 1, 0, 0), "show_edge": False} if narrow else {"pad_edge": False}
+    return Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", **edges)
 
 
 def render_analysis(analysis: Analysis, console: Console, top: int | None = None) -> None:
@@ -346,22 +356,19 @@ def render_run(
 
 def _render_speed(result: Mapping[str, Any], analysis: Analysis, console: Console) -> None:
     """Print each pass: its untraced time, speed-up against its baseline, what was reached."""
-    from rich import box
-    from rich.table import Table
-
     passes = result.get("passes") or {}
     if not passes:
         return
     title = "untraced" if result["valid"] else "[bold red]untraced: VOID, not to be used[/bold red]"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    table = simple_table(title)
     table.add_column("pass", no_wrap=True)
     for name in ("median", "p10-p90", "speed-up", "measured on the trace", "reached"):
         table.add_column(name, justify="right")
     baselines = result.get("baselines") or {}
     for name, times in passes.items():
-        scope = _scope_of(analysis, name)
-        traced = "–" if scope is None else format_ns(scope.span_ns / max(1, _count(analysis, name)))
-        reached = None if scope is None else scope.overlap_efficiency
+        entry = next(iter(analysis.ranges_named(name)), None)
+        traced = "–" if entry is None else format_ns(entry.scope.span_ns / max(1, entry.instances))
+        reached = None if entry is None else entry.scope.overlap_efficiency
         table.add_row(
             name,
             format_ns(times["median_ns"]),
@@ -377,14 +384,11 @@ def _render_speed(result: Mapping[str, Any], analysis: Analysis, console: Consol
 
 def _render_quantities(result: Mapping[str, Any], console: Console) -> None:
     """Print what of the benchmark the machine limits, and the share of it that was reached."""
-    from rich import box
-    from rich.table import Table
-
     from gpuscope.benchmarks import quantity_row
 
     if not result.get("quantities"):
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="of the machine", title_justify="left")
+    table = simple_table("of the machine")
     table.add_column("quantity")
     for name in ("value", "limit", "reached"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -394,22 +398,11 @@ def _render_quantities(result: Mapping[str, Any], console: Console) -> None:
     console.print(table)
 
 
-def _scope_of(analysis: Analysis, name: str) -> Scope | None:
-    entries = analysis.ranges_named(name)
-    return entries[0].scope if entries else None
-
-
-def _count(analysis: Analysis, name: str) -> int:
-    return analysis.ranges_named(name)[0].instances
-
-
 def render_judgement(judgement: Judgement, console: Console) -> None:
     """Print what a benchmark must show, and whether the trace shows it."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="expected", title_justify="left")
+    table = simple_table("expected")
     for name in ("range", "what", "must be", "is", "limit", "reached", ""):
         table.add_column(name, no_wrap=name != "is")
     marks = {True: Text("met", "green"), False: Text("NOT MET", "bold red")}
