@@ -105,9 +105,9 @@ def reads(every: int) -> Program:
 def test_reading_a_scalar_every_step() -> None:
     finding = only(reads(every=1), "host-read")
 
-    # After each read but the last: the host, the launching call, the start.
+    # After each read but the last: its call returns, the host, the launching call, the start.
     assert finding.evidence["count"] == 19
-    assert finding.saving_ns == 19 * (100_000 + CALL_NS + GAP_NS)
+    assert finding.saving_ns == 19 * (CALL_NS + 100_000 + CALL_NS + GAP_NS)
 
 
 @pytest.mark.parametrize("wait", [True, False])

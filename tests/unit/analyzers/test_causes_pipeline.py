@@ -68,7 +68,7 @@ def test_pageable_copies_that_block() -> None:
     assert finding.range == "loop"
     assert finding.evidence["copies"] == 2 * CHUNKS
     assert finding.evidence["calls"] == [
-        {"name": "cudaMemcpyAsync", "thread": 100, "count": CHUNKS - 1}
+        {"name": "cudaMemcpyAsync", "thread": 100, "count": 2 * CHUNKS - 1}
     ]
     # Each copy in could have begun with the kernel before it, but for the call that copies out.
     assert finding.evidence["held_ns"] == pytest.approx((CHUNKS - 1) * 2 * MS, rel=0.02)
@@ -156,6 +156,61 @@ def test_copies_and_kernels_in_one_stream(stream: int, expected: str) -> None:
     assert finding.evidence["cycles"] == CHUNKS
     # 24 ms, of which one class's 8 ms must stay, and an eighth of the 16 ms of the others.
     assert finding.saving_ns == pytest.approx(14 * MS, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("how", "calls", "advice"),
+    [
+        ("wait", "cudaStreamSynchronize", "; wait once, after the last"),
+        ("copy", "cudaMemcpy", "; copy with cudaMemcpyAsync; pin the buffers"),
+        ("pageable", "cudaMemcpyAsync", "; pin the buffers"),
+        ("free", "cudaFree", "; allocate before the loop and free after it"),
+    ],
+)
+def test_a_thread_that_waits_for_each_operation_in_one_stream(
+    how: str, calls: str, advice: str
+) -> None:
+    program = Program()
+    blocking = how in ("copy", "pageable")
+    name = "cudaMemcpy" if how == "copy" else "cudaMemcpyAsync"
+    with program.range("loop"):
+        for _ in range(CHUNKS):
+            for op_class in ("h2d", "kernel", "d2h"):
+                if op_class == "kernel":
+                    program.kernel(5, MS)
+                else:
+                    program.copy(op_class, 5, MS, pageable=blocking, blocking=blocking, name=name)
+                if how == "wait":
+                    program.wait(5)
+            if how == "free":
+                program.drain("cudaFree")
+                program.call("cudaMalloc", 100_000)
+    program.wait()
+
+    finding = only(program, "same-stream")
+
+    assert f"and the thread waits for them in {calls}: at most one" in finding.claim
+    assert finding.advice == f"give every chunk a stream of its own, three or four in turn{advice}"
+    assert [each["name"] for each in finding.evidence["waits"]] == [calls]
+    assert finding.evidence["count"] == 3 * CHUNKS - 1
+    # 24 ms of work, as above; the time in which nothing runs is not of the stream's making.
+    assert finding.saving_ns == pytest.approx(14 * MS, rel=0.01)
+    assert finding.evidence["held_ns"] == pytest.approx((3 * CHUNKS - 1) * MS, rel=0.02)
+
+
+def test_results_that_are_read_between_operations_of_one_stream() -> None:
+    program = Program()
+    with program.range("loop"):
+        for _ in range(CHUNKS):
+            program.copy("h2d", 5, MS)
+            program.kernel(5, MS)
+            program.copy("d2h", 5, 1_000, size=4)
+            program.wait(5)
+    program.wait()
+
+    finding = only(program, "same-stream")
+
+    assert finding.advice.endswith("three or four in turn; read results a step behind")
 
 
 def test_kernels_alone_in_one_stream() -> None:
@@ -334,6 +389,20 @@ def test_work_that_is_launched_late_does_not_wait_for_its_stream() -> None:
             program.host(MS + MS // 10)
             program.kernel(1, MS)
             program.host(MS + MS // 10)
+
+    assert findings(program, same_stream.ANALYZER) == []
+
+
+def test_work_that_is_launched_long_after_a_wait_does_not_wait_for_its_stream() -> None:
+    program = Program()
+    with program.range("loop"):
+        for _ in range(8):
+            program.copy("h2d", 1, MS)
+            program.wait(1)
+            program.host(MS // 10)
+            program.kernel(1, MS)
+            program.wait(1)
+            program.host(MS // 10)
 
     assert findings(program, same_stream.ANALYZER) == []
 

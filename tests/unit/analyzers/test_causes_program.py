@@ -215,7 +215,7 @@ class Program:
         start = max(waits) + GAP_NS
         self.free[stream] = start + ns
         self.free[engine] = max(self.free.get(engine, 0), start + ns)
-        api = self.call(call, start + ns - self.now if blocking else CALL_NS)
+        api = self.call(call, start + ns - self.now + CALL_NS if blocking else CALL_NS)
         self._add(
             Operations,
             start_ns=start,
