@@ -29,10 +29,10 @@ _MESSAGES = (CODE["comm"], CODE["p2p"])
 
 def run(trace: Trace, options: Options) -> Result:
     """Sum up the messages of every device, by kind, and the MPI calls of every process."""
-    ops = trace.operations if trace.operations is not None else Operations.empty()
+    ops = trace.operations or Operations.empty()
     exchange = options.exchange or Exchange.unknown(len(ops))
     rows = np.flatnonzero(np.isin(ops.op_class, _MESSAGES))
-    calls = trace.mpi if trace.mpi is not None else MpiCalls.empty()
+    calls = trace.mpi or MpiCalls.empty()
     calls = calls.take(~behind_gates(trace, calls))
     if options.window_ns:
         low, high = options.window_ns

@@ -42,7 +42,7 @@ def run(trace: Trace, options: Options) -> Result:
     """Look for MPI calls during which the GPU ran dry."""
     case = Case.of(trace, options)
     mpi = trace.mpi
-    if mpi is None or not len(mpi):
+    if not mpi:
         return Result()
     mpi = mpi.take(~behind_gates(trace, mpi))
     block_end_ns, followed = _blocks(case, mpi)

@@ -21,7 +21,7 @@ from gpuscope.units import counted, format_ns, format_ratio
 
 def run(trace: Trace, options: Options) -> Result:
     """Check that records and times are what they seem."""
-    operations = trace.operations if trace.operations is not None else Operations.empty()
+    operations = trace.operations or Operations.empty()
     found = [
         _lost(trace, operations),
         _overhead(trace),

@@ -116,7 +116,7 @@ def missing_tables(analyzer: Analyzer, trace: Trace) -> str | None:
     """Say what `trace` lacks for `analyzer`, or return None when it has all."""
     missing = [need for need in analyzer.needs if getattr(trace, need) is None]
     meaning = dict(_TABLE_MEANING)
-    if trace.api is not None and len(trace.api):
+    if trace.api:
         meaning["operations"] = (
             "CUDA was called, but no GPU work was recorded: the program launched none, or was "
             "killed before the profiler had it"
@@ -208,7 +208,7 @@ def run_all(
         return outcomes
 
     # NumPy lets other threads work while it does; small traces are done before these start.
-    large = trace.operations is not None and len(trace.operations) >= LARGE_OPERATIONS
+    large = len(trace.operations or ()) >= LARGE_OPERATIONS
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         done = [*(pool.map if large else map)(work, lanes.values())]
     outcomes = [outcome for _, outcome in sorted(chain.from_iterable(done), key=itemgetter(0))]

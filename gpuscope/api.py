@@ -49,13 +49,6 @@ _T = TypeVar("_T")
 REPORT_SUFFIX = ".nsys-rep"
 
 
-@dataclass(frozen=True, slots=True)
-class Analyses:
-    """The analyses of one or several traces that were asked for together."""
-
-    traces: tuple[Analysis, ...]
-
-
 def find_trace(path: Path) -> Path:
     """Return the trace that `path` names: itself, or the one in a run folder.
 
@@ -223,33 +216,19 @@ def analyze_trace(
     return run_all(trace, analyzers, options or Options(), progress)
 
 
-def analyze(paths: Sequence[Path], options: Options | None = None) -> Analyses:
-    """Read and analyze the traces at `paths`, several as the ranks of one run.
-
-    Parameters
-    ----------
-    paths
-        SQLite exports, reports or run folders.
-    options
-        What to analyze.
-    """
-    traces = [open_trace(path) for path in paths]
-    return analyze_together(traces, [options or Options()] * len(paths))
-
-
 def analyze_together(
     traces: Sequence[Trace],
     options: Sequence[Options],
     analyzers: Sequence[Analyzer] = ANALYZERS,
     progress: Progress = silent,
-) -> Analyses:
+) -> tuple[Analysis, ...]:
     """Analyze the traces of one run: what one rank waited for, the others' traces say."""
     analyses = (
         analyze_trace(trace, dataclasses.replace(each, **known), analyzers, progress)
         for trace, each, known in zip(traces, options, exchanged(traces), strict=True)
     )
     apart = communication.apart(traces)
-    return Analyses(tuple(dataclasses.replace(each, apart=apart) for each in analyses))
+    return tuple(dataclasses.replace(each, apart=apart) for each in analyses)
 
 
 def verify(
@@ -441,13 +420,13 @@ class Request:
     analyzers: tuple[Analyzer, ...] = ANALYZERS
 
 
-def analyze_files(
+def analyze(
     paths: Sequence[Path],
-    request: Request,
+    request: Request = Request(),
     progress: Progress = silent,
     *,
     use_cache: bool = True,
-) -> Analyses:
+) -> tuple[Analysis, ...]:
     """Answer `request` for the traces at `paths`, several as the ranks of one run.
 
     The answer to a question about large traces is kept in the cache folder, and found there when
@@ -471,12 +450,11 @@ def analyze_files(
     kept = results.Kept(exports, question)
     found = kept.load() if use_cache else None
     if found is not None:
-        named = (
-            dataclasses.replace(each.trace, path=str(find_trace(path)))
+        return tuple(
+            dataclasses.replace(
+                each, trace=dataclasses.replace(each.trace, path=str(find_trace(path)))
+            )
             for each, path in zip(found, paths, strict=True)
-        )
-        return Analyses(
-            tuple(dataclasses.replace(a, trace=t) for a, t in zip(found, named, strict=True))
         )
     traces = [
         open_trace(path, request.rules, request.analyzers, progress, use_cache=use_cache)
@@ -495,7 +473,7 @@ def analyze_files(
     ]
     analyses = analyze_together(traces, options, request.analyzers, progress)
     if use_cache:
-        kept.keep(analyses.traces)
+        kept.keep(analyses)
     return analyses
 
 
@@ -583,7 +561,9 @@ def _run_perturbed(path: Path) -> Mapping[str, float]:
         return {}
 
 
-def judge(result: Mapping[str, Any], analyses: Analyses, ranks: int | None = None) -> Judgement:
+def judge(
+    result: Mapping[str, Any], analyses: Sequence[Analysis], ranks: int | None = None
+) -> Judgement:
     """Hold what a benchmark must show (``expected`` in its result) against what the trace shows.
 
     A row whose range, pair or class is absent, or whose verdict is inconclusive without being
@@ -603,22 +583,22 @@ def judge(result: Mapping[str, Any], analyses: Analyses, ranks: int | None = Non
     rows = result.get("expected", ())
     judged = tuple(judges[row.get("kind", "pair")](row, analyses) for row in rows)
     if ranks is None:
-        ranks = len(analyses.traces)
-    silent = ranks - sum(each.trace.operations > 0 for each in analyses.traces)
+        ranks = len(analyses)
+    silent = ranks - sum(each.trace.operations > 0 for each in analyses)
     if ranks > 1 and silent > 0:
         reason = f"{silent} of {ranks} ranks recorded no GPU work"
         judged = tuple(dataclasses.replace(row, reason=reason, met=None) for row in judged)
     return Judgement(judged)
 
 
-def _judge_pair(row: Mapping[str, Any], analyses: Analyses) -> JudgedPair:
+def _judge_pair(row: Mapping[str, Any], analyses: Sequence[Analysis]) -> JudgedPair:
     """Hold the verdict that a pair of classes must get against the one it got."""
     scopes = _scopes(row["range"], analyses)
     pairs = [pair for scope in scopes if (pair := scope.pair(row["a"], row["b"])) is not None]
     return _judge_verdicts(row, pairs, scopes)
 
 
-def _judge_links(row: Mapping[str, Any], analyses: Analyses) -> JudgedPair:
+def _judge_links(row: Mapping[str, Any], analyses: Sequence[Analysis]) -> JudgedPair:
     """Hold the verdict that the copies of two directions must get against the one they got."""
     entries = _entries(row["range"], analyses)
     wanted = {row["a"], row["b"]}
@@ -657,7 +637,7 @@ def _judge_verdicts(
     )
 
 
-def _judge_peak(row: Mapping[str, Any], analyses: Analyses) -> JudgedPeak:
+def _judge_peak(row: Mapping[str, Any], analyses: Sequence[Analysis]) -> JudgedPeak:
     """Hold how many operations of a class must run at once against how many did.
 
     Where none has to run, a range without any is as it must be.
@@ -678,7 +658,7 @@ def _judge_peak(row: Mapping[str, Any], analyses: Analyses) -> JudgedPeak:
     return JudgedPeak(*subject, peak, f"{peak} ran at once at the peak", least <= peak <= most)
 
 
-def _judge_hidden(row: Mapping[str, Any], analyses: Analyses) -> JudgedHidden:
+def _judge_hidden(row: Mapping[str, Any], analyses: Sequence[Analysis]) -> JudgedHidden:
     """Hold what share of the transfers must be hidden against what was, on the worst rank."""
     scopes = _scopes(row["range"], analyses)
     least, most = row["least"], row["most"]
@@ -695,7 +675,7 @@ def _judge_hidden(row: Mapping[str, Any], analyses: Analyses) -> JudgedHidden:
     return JudgedHidden(row["range"], least, most, worst, reason, least <= worst <= most)
 
 
-def _judge_ping_pong(row: Mapping[str, Any], analyses: Analyses) -> JudgedPingPong:
+def _judge_ping_pong(row: Mapping[str, Any], analyses: Sequence[Analysis]) -> JudgedPingPong:
     """Say whether copies go there and back, each after the one before."""
     op_class, copies = row["op_class"], row["copies"]
     words = {True: "a ping-pong", False: "not a ping-pong"}
@@ -723,7 +703,7 @@ def _judge_ping_pong(row: Mapping[str, Any], analyses: Analyses) -> JudgedPingPo
     return JudgedPingPong(*subject, words[not fault], reason, (not fault) == row["wanted"])
 
 
-def _judge_count(row: Mapping[str, Any], analyses: Analyses) -> JudgedPeak:
+def _judge_count(row: Mapping[str, Any], analyses: Sequence[Analysis]) -> JudgedPeak:
     """Hold how many operations of a class each instance must have against how many it had."""
     least, most = row["least"], row["most"]
     entries = _entries(row["range"], analyses)
@@ -740,12 +720,12 @@ def _judge_count(row: Mapping[str, Any], analyses: Analyses) -> JudgedPeak:
     return JudgedPeak(*subject, round(count), reason, least <= count <= most, "an instance")
 
 
-def _entries(name: str, analyses: Analyses) -> list[RangeResult]:
+def _entries(name: str, analyses: Sequence[Analysis]) -> list[RangeResult]:
     """Return what the traces have of the range `name`, one a (process, device)."""
-    return [entry for each in analyses.traces for entry in each.ranges_named(name)]
+    return [entry for each in analyses for entry in each.ranges_named(name)]
 
 
-def _scopes(name: str, analyses: Analyses) -> list[Scope]:
+def _scopes(name: str, analyses: Sequence[Analysis]) -> list[Scope]:
     return [entry.scope for entry in _entries(name, analyses)]
 
 

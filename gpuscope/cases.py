@@ -379,20 +379,14 @@ class Region:
         return max(0, self.span_ns - self.foreign_ns - bound - int(rest / self.chunks))
 
 
-def _asked(options: Options) -> tuple[object, ...]:
-    """Return the options that a case depends on."""
-    what = (options.ranges, options.domains, options.categories, options.by_path)
-    return *what, options.window_ns, options.attribute
-
-
 class Case:
     """One trace as the causes see it; :meth:`of` keeps the last one, which all analyzers share."""
 
     def __init__(self, trace: Trace, options: Options) -> None:
         self.trace = trace
         self.options = options
-        self.ops = trace.operations if trace.operations is not None else Operations.empty()
-        self.api = trace.api if trace.api is not None else ApiCalls.empty()
+        self.ops = trace.operations or Operations.empty()
+        self.api = trace.api or ApiCalls.empty()
         self.waits = Waits.of(trace)
         self._busy: dict[int, Cover] = {}
         self._gaps: dict[int, tuple[Int64, Int64, Int64]] = {}
@@ -403,7 +397,9 @@ class Case:
     @classmethod
     def of(cls, trace: Trace, options: Options) -> Case:
         """Return the case of `trace`, the same object while the same trace and ranges are asked."""
-        return _CASES.get((trace,), _asked(options), lambda: cls(trace, options))
+        what = (options.ranges, options.domains, options.categories, options.by_path)
+        asked = (*what, options.window_ns, options.attribute)
+        return _CASES.get((trace,), asked, lambda: cls(trace, options))
 
     # Calls
 

@@ -82,7 +82,7 @@ def exchanges(traces: Sequence[Trace]) -> list[Exchange | None]:
         number: asked_for(traces[number], _rows_of(ranks, number))
         for number in sorted({rank.trace for rank in ranks})
     }
-    reason = _mismatch([traces[number] for number in asked], ranks)
+    reason = ALONE if len(ranks) < 2 else _unfit([traces[number] for number in asked])
     found: list[Exchange | None] = [None] * len(traces)
     for number, each in asked.items():
         mine = [rank for rank in ranks if rank.trace == number]
@@ -124,7 +124,7 @@ def measured(exchange: Exchange | None) -> tuple[Int64 | None, Int64 | None]:
 
 
 def _operations(trace: Trace) -> Operations:
-    return trace.operations if trace.operations is not None else Operations.empty()
+    return trace.operations or Operations.empty()
 
 
 def _communication(trace: Trace) -> dict[int, Int64]:
@@ -146,11 +146,6 @@ def named(names: Sequence[str], pattern: re.Pattern[str]) -> Bool:
 def _rows_of(ranks: Sequence[_Rank], trace: int) -> Int64:
     """Return the communication kernels of a trace, a rank after the other."""
     return np.concatenate([rank.rows for rank in ranks if rank.trace == trace])
-
-
-def _mismatch(traces: Sequence[Trace], ranks: Sequence[_Rank]) -> str | None:
-    """Say why the ranks are not those of one run, or return None."""
-    return ALONE if len(ranks) < 2 else _unfit(traces)
 
 
 def _unfit(traces: Sequence[Trace]) -> str | None:

@@ -52,6 +52,7 @@ from gpuscope.model.result import (
 )
 from gpuscope.model.tables import Operations
 from gpuscope.report.ranks import joint_rows
+from gpuscope.report.rows import WHOLE_TRACE
 from gpuscope.scopes import did_you_mean, matches
 from gpuscope.story import Explanation
 from gpuscope.units import counted, format_ns
@@ -63,7 +64,6 @@ Entry = DeviceResult | RangeResult
 
 _COMPLETE = ("details", "schedule")
 """Analyzers that give a scope all its figures, with those whose scopes they complete."""
-_DEVICE = "(whole trace)"
 _PLACE = ["range", "process", "device"]
 
 
@@ -172,7 +172,7 @@ class Trace:
 
     @property
     def _operations(self) -> Operations:
-        return self.raw.operations if self.raw.operations is not None else Operations.empty()
+        return self.raw.operations or Operations.empty()
 
     # Rows
 
@@ -578,7 +578,7 @@ class Overlap:
 
     def _absent(self) -> str:
         raw, options = self._trace.raw, self._options
-        if raw.operations is None or not len(raw.operations):
+        if not raw.operations:
             return f"{raw.path} holds no GPU work: record with CUDA tracing (-t cuda)."
         if not options.ranges:
             return f"no operation of {raw.path} lies in the window."
@@ -729,7 +729,7 @@ class Overlap:
 
 
 def _name(entry: Entry) -> str:
-    return entry.path or entry.name if isinstance(entry, RangeResult) else _DEVICE
+    return entry.path or entry.name if isinstance(entry, RangeResult) else WHOLE_TRACE
 
 
 def _place(entry: Entry) -> dict[str, Any]:

@@ -77,8 +77,8 @@ class Asked:
 def asked_for(trace: Trace, rows: Int64) -> Asked:
     """Return what the kernels at `rows` of the operations were launched for."""
     api, ranges = trace.api, trace.ranges
-    ops = trace.operations if trace.operations is not None else Operations.empty()
-    if api is None or ranges is None or not len(ranges):
+    ops = trace.operations or Operations.empty()
+    if api is None or not ranges:
         return _nothing(len(rows))
     is_nccl = np.array([_CALL.fullmatch(text) is not None for text in trace.strings], np.bool_)
     listed = np.flatnonzero(is_nccl[ranges.name] & (ranges.end_ns >= 0))

@@ -84,14 +84,14 @@ class Activities:
 
     @classmethod
     def _collect(cls, trace: Trace, transfer_ns: Int64 | None) -> Activities:
-        operations = trace.operations if trace.operations is not None else Operations.empty()
+        operations = trace.operations or Operations.empty()
         kept = np.flatnonzero(operations.op_class != CODE["gate"])
         if len(kept) < len(operations):
             operations = operations.take(kept)
         count = len(operations)
         launch_ns: Int64 = np.broadcast_to(np.int64(-1), count)
         launch_thread: Int32 = np.broadcast_to(np.int32(-1), count)
-        if trace.api is not None and len(trace.api):
+        if trace.api:
             launch_ns = trace.api.start_ns.take(operations.launch)
             launch_thread = trace.api.thread.take(operations.launch)
             unknown = operations.launch < 0
@@ -121,7 +121,7 @@ class Activities:
             operation=kept,
             moving_ns=moving_ns,
         )
-        return gpu if trace.mpi is None or not len(trace.mpi) else gpu._with_mpi(trace)
+        return gpu if not trace.mpi else gpu._with_mpi(trace)
 
     def take(self, rows: npt.NDArray[Any], **changed: npt.NDArray[Any]) -> Activities:
         """Return some rows, by mask or index, with columns `changed`."""
@@ -587,7 +587,7 @@ def project_ranges(trace: Trace, options: Options | None = None) -> ProjectedRan
     """Project every range instance onto each device where it has operations."""
     activities = Activities.of(trace)
     empty = np.empty(0, np.int64)
-    if trace.ranges is None or not len(trace.ranges) or not len(activities.start_ns):
+    if not trace.ranges or not len(activities.start_ns):
         return ProjectedRanges(empty, empty, empty, empty, empty)
     depth, _ = nesting(trace.ranges)
     scopes = RangeScopes(trace, activities, options or Options())

@@ -201,7 +201,7 @@ def reasons_of(case: Case, operations: Int64) -> Reasons:
 def operation_at(trace: Trace, time_ns: int) -> int | None:
     """Return the operation that began last among those running at a time, or the next to begin."""
     operations = trace.operations
-    if operations is None or not len(operations):
+    if not operations:
         return None
     begun = int(np.searchsorted(operations.start_ns, time_ns, side="right"))
     running = np.flatnonzero(operations.end_ns[:begun] > time_ns)

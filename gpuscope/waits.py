@@ -107,7 +107,7 @@ class Waits:
     @classmethod
     def of(cls, trace: Trace) -> Waits:
         """Find what every operation of `trace` waited for."""
-        ops = trace.operations if trace.operations is not None else Operations.empty()
+        ops = trace.operations or Operations.empty()
         count = len(ops)
         call_start, call_end = _launch_times(trace, ops)
         null_op, null_ns = _null_times(trace, ops, call_start)
@@ -187,7 +187,7 @@ class Waits:
 def _launch_times(trace: Trace, ops: Operations) -> tuple[Int64, Int64]:
     """Return start and end of each operation's launching call, -1 without one."""
     times = np.full((2, len(ops)), -1, np.int64)
-    if trace.api is not None and len(trace.api):
+    if trace.api:
         none = ops.launch < 0
         for found, time in zip(times, (trace.api.start_ns, trace.api.end_ns), strict=True):
             time.take(ops.launch, out=found, mode="clip")
@@ -372,7 +372,7 @@ class EventLinks:
 def event_links(trace: Trace, ops: Operations, call: str) -> EventLinks:
     """Match the waits for events made by calls named `call` (a pattern) with the records."""
     empty = np.empty(0, np.int64)
-    if trace.api is None or not len(trace.api):
+    if not trace.api:
         return EventLinks(empty, empty, empty, empty, empty)
     is_wait = _named(trace, call)[trace.api.name]
     records, syncs = trace.event_records, trace.syncs
@@ -481,7 +481,7 @@ class _Room:
         self._full: list[tuple[Int64, Int64, Int64]] = []
         """Kernels, sorted, and starts and ends of the times in which they have no room."""
         configs = trace.kernel_configs
-        if configs is None or not len(configs):
+        if not configs:
             return
         device = ops.device[configs.operation]
         limits = [item.sm_limits for item in trace.devices]

@@ -172,7 +172,7 @@ def test_nccl_is_hidden_on_rank_0_and_immaterial_elsewhere() -> None:
 
 def test_most_of_rank_0_s_communication_is_waiting_for_its_peer() -> None:
     paths = [samples.path(f"jacobi_nccl_r{rank}") for rank in (0, 1)]
-    ranks = api.analyze(paths).traces
+    ranks = api.analyze(paths)
     comm = [rank.ranges_named("nccl_overlap")[0].scope.classes["comm"] for rank in ranks]
     for figures in comm:
         assert figures.transfer_ns is not None

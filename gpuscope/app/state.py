@@ -11,7 +11,7 @@ from gpuscope.analysis import Options
 from gpuscope.figures.compare import Alignment
 from gpuscope.figures.overlap import Together
 from gpuscope.figures.timeline import Timeline
-from gpuscope.model.result import Analysis, DeviceResult, Finding, RangeResult, Scope
+from gpuscope.model.result import DeviceResult, Finding, RangeResult, Scope
 from gpuscope.model.trace import Trace, ranks_of
 from gpuscope.progress import Progress, silent
 from gpuscope.report.cards import order_ranges
@@ -93,9 +93,7 @@ class Session:
     ) -> None:
         self.traces = tuple(traces)
         options = beside or [Options()] * len(traces)
-        self.analyses: tuple[Analysis, ...] = api.analyze_together(
-            traces, options, progress=progress
-        ).traces
+        self.analyses = api.analyze_together(traces, options, progress=progress)
         self.timeline = Timeline(traces, progress, alignment)
         self.of_ranks = (
             alignment is None and self.timeline.alignment.common and bool(ranks_of(traces))

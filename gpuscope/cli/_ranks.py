@@ -28,9 +28,8 @@ from gpuscope.errors import (
 from gpuscope.units import printable
 
 if TYPE_CHECKING:
-    from gpuscope.api import Analyses
     from gpuscope.benchmarks import Benchmark
-    from gpuscope.model.result import Judgement
+    from gpuscope.model.result import Analysis, Judgement
     from gpuscope.recording.display import Display
     from gpuscope.recording.folder import RunFolder
     from gpuscope.recording.ranks import Launcher, Membership, Task, Word
@@ -226,7 +225,8 @@ class _Session:
             words = self._do(traced=False)
             self.untraced = self._times(words)
             self.table = words[0].table
-        analyses = judgement = None
+        analyses: Sequence[Analysis] = ()
+        judgement: Judgement | None = None
         failure: GpuscopeError | None = None
         stopped_by_user = False
         if self.recorder is not None:
@@ -285,7 +285,7 @@ class _Session:
             _raise_failure(self.job, self.timeout_s, words)
             msg = f"the data check let {self.args.twin} pass, which spoils the data on purpose."
             raise GateError(msg)
-        self._report(words, None, None, 0, caught=said)
+        self._report(words, (), None, 0, caught=said)
         return 0
 
     def _do(self, *, traced: bool, plan: Path | None = None) -> Sequence[Word]:
@@ -355,7 +355,7 @@ class _Session:
 
         return [ranks.rank_folder(self.folder.path, rank) for rank in range(self.size)]
 
-    def _analyze(self, words: Sequence[Word]) -> Analyses | None:
+    def _analyze(self, words: Sequence[Word]) -> Sequence[Analysis]:
         """Export the reports that there are, and analyze them as the ranks of one run."""
         from gpuscope import api
         from gpuscope.analysis import Options
@@ -379,30 +379,29 @@ class _Session:
                     raise
                 self.display.say(str(error))  # a report that was cut short with its rank
         if not found:
-            return None
+            return ()
         with self.display.step("analyzing"):
             request = api.Request(Options(perturbed=self.perturbed))
-            return api.analyze_files([each.path for each in found], request)
+            return api.analyze([each.path for each in found], request)
 
-    def _judge(self, analyses: Analyses | None) -> Judgement | None:
+    def _judge(self, analyses: Sequence[Analysis]) -> Judgement | None:
         """Hold what the benchmark must show against the worst that a rank shows."""
         from gpuscope import api
 
-        if analyses is None or self.traced is None:
+        if not analyses or self.traced is None:
             return None
         return api.judge(self.traced, analyses, 2 if self.job.of_two else self.size)
 
-    def _silent(self, analyses: Analyses | None) -> list[str]:
+    def _silent(self, analyses: Sequence[Analysis]) -> list[str]:
         """Return the numbers of the ranks that recorded no GPU work."""
-        worked = {
-            Path(each.trace.path).parent
-            for each in (analyses.traces if analyses else ())
-            if each.trace.operations
-        }
+        worked = {Path(each.trace.path).parent for each in analyses if each.trace.operations}
         return [str(rank) for rank, own in enumerate(self._folders()) if own.path not in worked]
 
     def _failure(
-        self, words: Sequence[Word], analyses: Analyses | None, judgement: Judgement | None
+        self,
+        words: Sequence[Word],
+        analyses: Sequence[Analysis],
+        judgement: Judgement | None,
     ) -> GpuscopeError | None:
         try:
             _raise_failure(self.job, self.timeout_s, words)
@@ -429,7 +428,7 @@ class _Session:
     def _report(
         self,
         words: Sequence[Word],
-        analyses: Analyses | None,
+        analyses: Sequence[Analysis],
         judgement: Judgement | None,
         code: int,
         caught: str | None = None,
@@ -439,31 +438,30 @@ class _Session:
         from gpuscope.report import ranks as joint
         from gpuscope.report.text import render_run
 
-        traces = analyses.traces if analyses else ()
         told = self.traced or self.untraced  # the times of the run that the traces show
-        remarks = phases.remarks(phases.phase_rows(traces, told), told)
+        remarks = phases.remarks(phases.phase_rows(analyses, told), told)
         record = {**self._record(words, judgement, code, caught), "remarks": remarks}
         self.folder.write_json(self.folder.run, codec.dumps(record))
-        if analyses is not None:
-            self.folder.write_json(self.folder.analysis, codec.dumps(analyses.traces))
+        if analyses:
+            self.folder.write_json(self.folder.analysis, codec.dumps(analyses))
         if self.args.json:
-            sys.stdout.write(codec.dumps({**record, "analyses": traces or None}))
-        elif analyses is not None:
+            sys.stdout.write(codec.dumps({**record, "analyses": analyses or None}))
+        elif analyses:
             console = stdout_console()
-            first, *others = analyses.traces
+            first, *others = analyses
             render_run(self.untraced, first, None, console)
             for analysis in others:
                 render_run(None, analysis, None, console)
-            phases.render(analyses.traces, told, console)
-            if len(analyses.traces) == self.size:  # else what the ranks did together is not known
-                joint.render(analyses.traces, judgement, console)
+            phases.render(analyses, told, console)
+            if len(analyses) == self.size:  # else what the ranks did together is not known
+                joint.render(analyses, judgement, console)
         elif caught:
             print(f"{self.args.twin}: caught, as it must be ({caught})")
         else:
             print("\n".join(self.table))
         self.display.say_wrote(self.folder.path)
-        if analyses is not None and not self.args.json:
-            suggest(analyses.traces, [self.folder.path])
+        if analyses and not self.args.json:
+            suggest(analyses, [self.folder.path])
 
     def _record(
         self, words: Sequence[Word], judgement: Judgement | None, code: int, caught: str | None

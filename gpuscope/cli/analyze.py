@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpuscope.analysis import Options
-    from gpuscope.api import Analyses
     from gpuscope.model.classes import ClassRule
+    from gpuscope.model.result import Analysis
     from gpuscope.model.trace import Trace
 
 
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
                 _show_classes(api.open_trace(path, rules, analyzers, progress), rules)
             return 0
         request = api.Request(_options(args), args.window, tuple(rules), analyzers)
-        analyses = api.analyze_files(paths, request, progress, use_cache=cached)
+        analyses = api.analyze(paths, request, progress, use_cache=cached)
     _print(args, analyses)
     _check_found(args, paths, analyses)
     return 0
@@ -148,30 +148,30 @@ def _options(args: argparse.Namespace) -> Options:
     )
 
 
-def _print(args: argparse.Namespace, analyses: Analyses) -> None:
+def _print(args: argparse.Namespace, analyses: Sequence[Analysis]) -> None:
     from gpuscope import api
     from gpuscope.model import codec
     from gpuscope.report import table
 
     if args.json:
-        sys.stdout.write(codec.dumps(api.answer(args.trace, analyses.traces)))
+        sys.stdout.write(codec.dumps(api.answer(args.trace, analyses)))
     elif args.csv:
-        sys.stdout.write(table.to_csv(analyses.traces, args.top))
+        sys.stdout.write(table.to_csv(analyses, args.top))
     elif args.markdown:
-        sys.stdout.write(table.to_markdown(analyses.traces, args.top))
+        sys.stdout.write(table.to_markdown(analyses, args.top))
     else:
         from gpuscope.report import phases, ranks
         from gpuscope.report.text import render_analysis
 
         console = stdout_console()
-        for analysis in analyses.traces:
+        for analysis in analyses:
             render_analysis(analysis, console, args.top)
-        if analyses.traces[0].apart:
-            console.print(f"note: {analyses.traces[0].apart}", markup=False, highlight=False)
-        elif ranks.are_ranks(analyses.traces):
-            ranks.render(analyses.traces, None, console)
-        phases.render(analyses.traces, _result_beside(analyses.traces[0].trace.path), console)
-        suggest(analyses.traces, args.trace)
+        if analyses[0].apart:
+            console.print(f"note: {analyses[0].apart}", markup=False, highlight=False)
+        elif ranks.are_ranks(analyses):
+            ranks.render(analyses, None, console)
+        phases.render(analyses, _result_beside(analyses[0].trace.path), console)
+        suggest(analyses, args.trace)
 
 
 def _result_beside(trace: str) -> Mapping[str, Any] | None:
@@ -183,7 +183,9 @@ def _result_beside(trace: str) -> Mapping[str, Any] | None:
     return read_result(folder.traced) if is_its_trace and folder.traced.is_file() else None
 
 
-def _check_found(args: argparse.Namespace, paths: Sequence[Path], analyses: Analyses) -> None:
+def _check_found(
+    args: argparse.Namespace, paths: Sequence[Path], analyses: Sequence[Analysis]
+) -> None:
     """Exit with "cannot judge" where what was asked for is not there."""
     from gpuscope import api
     from gpuscope.analysis import chosen
@@ -195,7 +197,7 @@ def _check_found(args: argparse.Namespace, paths: Sequence[Path], analyses: Anal
     measured_ranges = "ranges" in names
     measured_devices = "overlap" in names
 
-    for path, analysis in zip(paths, analyses.traces, strict=True):
+    for path, analysis in zip(paths, analyses, strict=True):
         if not analysis.trace.operations:
             msg = (
                 f"{analysis.trace.path} holds no GPU work: record with CUDA tracing (-t cuda), and "

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     options = Options(ranges=tuple(args.range), attribute=args.attribute)
     told, texts, hint = [], [], ""
     for trace in map(api.open_trace, paths):
-        if trace.operations is None or not len(trace.operations):
+        if not trace.operations:
             continue
         case = Case.of(trace, options)
         found = _ranges(case, args) if moment is None else _operation(case, args.op, *moment)

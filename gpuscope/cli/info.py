@@ -83,7 +83,7 @@ def _describe(trace: Trace) -> dict[str, Any]:
     from gpuscope.model.classes import CLASSES
     from gpuscope.model.tables import Operations
 
-    operations = trace.operations if trace.operations is not None else Operations.empty()
+    operations = trace.operations or Operations.empty()
     counts = np.bincount(operations.op_class, minlength=len(CLASSES)).tolist()
     size = np.zeros(len(CLASSES), np.int64)
     np.add.at(size, operations.op_class, operations.size_bytes)

@@ -67,11 +67,11 @@ def _markdown(args: argparse.Namespace) -> tuple[str, list[str]]:
     from gpuscope.report import table
 
     with progress_bar() as progress:
-        analyses = api.analyze_files(
+        analyses = api.analyze(
             api.of_ranks(args.trace), api.Request(), progress, use_cache=not args.no_cache
         )
-    empty = [each.trace.path for each in analyses.traces if not each.trace.operations]
-    return table.to_markdown(analyses.traces), empty
+    empty = [each.trace.path for each in analyses if not each.trace.operations]
+    return table.to_markdown(analyses), empty
 
 
 def _html(args: argparse.Namespace) -> tuple[str, list[str]]:

@@ -532,7 +532,7 @@ def _analyze(
     if outcome.no_ranges and outcome.analysis.trace.operations:
         display.say(outcome.no_ranges)
     if outcome.traced is not None:
-        outcome.judgement = api.judge(outcome.traced, api.Analyses((outcome.analysis,)))
+        outcome.judgement = api.judge(outcome.traced, (outcome.analysis,))
         perturbation.say(outcome.perturbed, display)
 
 

@@ -159,7 +159,7 @@ def _place(trace: Trace, shift_ns: int) -> Placed:
     with ThreadPoolExecutor(1) as pool:
         ranges = pool.submit(project_ranges, trace)
         case = Case.of(trace, Options())
-    operations = trace.operations if trace.operations is not None else Operations.empty()
+    operations = trace.operations or Operations.empty()
     return Placed(trace, shift_ns, case, ranges.result(), operations)
 
 
@@ -477,7 +477,7 @@ class Timeline:
             start, end = table.start_ns[rows] + shift, end_ns[rows] + shift
             return split(table.thread[rows], paint, start, end, item)
 
-        if trace.api is not None and len(trace.api):
+        if trace.api:
             wait = CALL_KINDS["wait"]
             waiting = np.array(
                 [
@@ -488,7 +488,7 @@ class Timeline:
             paint = np.where(waiting[trace.api.name], _WAIT, _CALL).astype(np.int32)
             note("thread", spread_out(trace.api, paint, trace.api.end_ns, slice(None)))
         ranges = trace.ranges
-        if ranges is not None and len(ranges):
+        if ranges:
             depth, _ = nesting(ranges)
             # A range that never ended lasts as long as the trace.
             end = np.where(ranges.end_ns < 0, trace.origin_ns + trace.duration_ns, ranges.end_ns)
@@ -497,7 +497,7 @@ class Timeline:
                 mine = np.flatnonzero(np.minimum(depth, MAX_RANGE_DEPTH - 1) == place)
                 paint = np.full(len(mine), _RANGE, np.int32)
                 note("nvtx", spread_out(ranges, paint, end, mine))
-        if trace.mpi is not None and len(trace.mpi):
+        if trace.mpi:
             paint = np.full(len(trace.mpi), CODE["mpi"], np.int32)
             note("mpi", spread_out(trace.mpi, paint, trace.mpi.end_ns, slice(None)))
         return threads

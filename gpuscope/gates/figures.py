@@ -149,15 +149,15 @@ def _pair(scope: Scope, a: str, b: str) -> PairFigures:
     return pair
 
 
-def _spread(pair: PairFigures, time_ns: int | None, whole_ns: float | None, most: float) -> Value:
-    """Return ``time / whole`` with the overlap's uncertainty, between 0 and `most`."""
+def _spread(pair: PairFigures, time_ns: int | None, whole_ns: float | None) -> Value:
+    """Return ``time / whole`` with the overlap's uncertainty, between 0 and 1."""
     if time_ns is None or not whole_ns:
         raise AbsentError(pair.reason)
     open_ns = pair.uncertainty_ns or 0
     return Value(
-        min(time_ns / whole_ns, most),
+        min(time_ns / whole_ns, 1.0),
         max(time_ns - open_ns, 0) / whole_ns,
-        min((time_ns + open_ns) / whole_ns, most),
+        min((time_ns + open_ns) / whole_ns, 1.0),
     )
 
 
@@ -173,7 +173,7 @@ def _overlap(scope: Scope, a: str, b: str) -> Value:
     smaller = _smaller(scope, pair)
     if smaller is None:
         return _exact(pair.overlap_ratio, pair.reason)
-    return _spread(pair, pair.overlap_ns, smaller, 1.0)
+    return _spread(pair, pair.overlap_ns, smaller)
 
 
 def _overlap_time(scope: Scope, a: str, b: str) -> Value:
@@ -191,13 +191,13 @@ def _uncertainty(scope: Scope, a: str, b: str) -> Value:
 
 def _hidden(scope: Scope, a: str, b: str) -> Value:
     pair = _pair(scope, a, b)
-    return _spread(pair, pair.overlap_ns, _classes(scope, a).busy_ns, 1.0)
+    return _spread(pair, pair.overlap_ns, _classes(scope, a).busy_ns)
 
 
 def _hidden_any(scope: Scope, a: str, b: str) -> Value:
     pair = _pair(scope, a, b)
     under = pair.a_under_any_b_ns if pair.a == a else pair.b_under_any_a_ns
-    return _spread(pair, under, _classes(scope, a).busy_ns, 1.0)
+    return _spread(pair, under, _classes(scope, a).busy_ns)
 
 
 def _rho(scope: Scope, a: str, b: str) -> Value:
@@ -205,7 +205,7 @@ def _rho(scope: Scope, a: str, b: str) -> Value:
     smaller = _smaller(scope, pair)
     if pair.ratio_limit is None or smaller is None:
         raise AbsentError(pair.reason)
-    return _spread(pair, pair.overlap_ns, smaller * pair.ratio_limit, 1.0)
+    return _spread(pair, pair.overlap_ns, smaller * pair.ratio_limit)
 
 
 def _verdict(scope: Scope, a: str, b: str) -> Value:

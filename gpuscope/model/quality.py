@@ -125,7 +125,7 @@ def peer_copies(operations: Operations | None) -> Check:
 
 def nvtx(ranges: Ranges | None) -> Check:
     """Check that there are NVTX ranges."""
-    if ranges is None or not len(ranges):
+    if not ranges:
         return Check(
             "NVTX ranges", WARNING, "none: record with -t nvtx, and annotate the program's phases"
         )
@@ -156,7 +156,7 @@ def profiler_overhead(operations: Operations | None, start_ns: Int64, end_ns: In
         The profiler's own work, shape (n,), in any order.
     """
     name = PROFILER_OVERHEAD
-    if operations is None or not len(operations):
+    if not operations:
         return Check(name, UNKNOWN, "no GPU work was recorded")
     first, last = int(operations.start_ns[0]), int(operations.end_ns.max())
     start, end = np.clip(start_ns, first, last), np.clip(end_ns, first, last)

@@ -167,7 +167,7 @@ class Trace:
 
     def rows_of(self, *names: str) -> Operations:
         """Return the operations of the classes `names`, in order."""
-        operations = self.operations if self.operations is not None else Operations.empty()
+        operations = self.operations or Operations.empty()
         codes = np.array([CODE[name] for name in names], np.uint8)
         return operations.take(in_classes(operations.op_class, codes))
 
@@ -189,14 +189,14 @@ class Trace:
     @property
     def duration_ns(self) -> int:
         """Time from the first operation's start to the last one's end; 0 without operations."""
-        if self.operations is None or not len(self.operations):
+        if not self.operations:
             return 0
         return int(self.operations.end_ns.max() - self.operations.start_ns[0])
 
     @property
     def origin_ns(self) -> int:
         """Start of the first operation on the trace's clock; 0 without operations."""
-        if self.operations is None or not len(self.operations):
+        if not self.operations:
             return 0
         return int(self.operations.start_ns[0])
 

@@ -115,7 +115,7 @@ def rows_by_correlation(api: ApiCalls | None) -> Callable[[Int32, Int64], Int32]
 
     Where several calls share an id, the one that started first counts: it is the outermost.
     """
-    if api is None or not len(api):
+    if not api:
         return lambda process, correlation: np.full(len(process), -1, np.int32)
     processes = int(api.process.max()) + 1
     low, high = int(api.correlation.min()), int(api.correlation.max())

@@ -150,13 +150,7 @@ def remember(identity: Identity, digest: str) -> None:
     """Note the digest of the file of this identity, unless it could change unseen yet."""
     if time.time_ns() - max(identity[-2:]) < _SETTLED_NS:
         return
-    record = _record(identity)
-
-    _put(record, lambda target: _write_text(target, digest))
-
-
-def _write_text(target: Path, text: str) -> None:
-    target.write_text(text, "ascii")
+    _put(_record(identity), lambda target: target.write_text(digest, "ascii"))
 
 
 def _record(identity: Identity) -> Path:
@@ -167,7 +161,7 @@ def _record(identity: Identity) -> Path:
 # Entries
 
 
-def save(path: Path, write: Callable[[Path], None]) -> None:
+def save(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` make the entry `path`, a file or a folder, and make room for it.
 
     What another process made meanwhile stays. A cache that cannot be written is no failure.
@@ -177,7 +171,7 @@ def save(path: Path, write: Callable[[Path], None]) -> None:
         shrink(limit_bytes())
 
 
-def _put(path: Path, write: Callable[[Path], None]) -> None:
+def _put(path: Path, write: Callable[[Path], object]) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=base_folder()) as folder:

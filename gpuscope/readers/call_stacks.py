@@ -49,7 +49,7 @@ def read_stacks(
     add
         Turns a text into an index of the trace's strings.
     """
-    if api is None or not len(api):
+    if not api:
         return None
     stacks, begun = _native(database, call_of)
     if of_python:
@@ -81,7 +81,7 @@ def _native(
         return {}, {}
     calls = database.fetch(schema.CALLS_WITH_STACK)
     assert calls is not None
-    texts = database.strings("StringIds", np.unique([chains["symbol"], chains["module"]]))
+    texts = database.strings(np.unique([chains["symbol"], chains["module"]]))
     frames: dict[int, list[Frame]] = {}
     for row in np.lexsort((chains["stackDepth"], chains["id"])).tolist():
         function, module = (int(chains[name][row]) for name in ("symbol", "module"))
@@ -112,7 +112,7 @@ def _python(
     )
     payloads = [list(_frames(text)) if isinstance(text, str) else [] for *_, text in marks]
     ids = {part for frames in payloads for *both, _ in frames for part in both}
-    texts = database.strings("StringIds", [part for part in ids if isinstance(part, int)])
+    texts = database.strings([part for part in ids if isinstance(part, int)])
     found: dict[int, list[Frame]] = {}
     times = np.array([start for start, *_ in marks], np.int64)
     running = _calls_at(api, thread_of(np.array([tid for _, tid, _ in marks], np.int64)), times)

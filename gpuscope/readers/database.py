@@ -425,12 +425,12 @@ class Database:
             key = f"{table}: {reason}"
             self.damaged[key] = self.damaged.get(key, 0) + count
 
-    def strings(self, table: str, ids: Iterable[int]) -> dict[int, str]:
-        """Return the texts of `ids` in a table with columns ``id`` and ``value``."""
+    def strings(self, ids: Iterable[int]) -> dict[int, str]:
+        """Return the texts of `ids` in the table of texts, ``StringIds``."""
         wanted = set(ids)
-        if table not in self.tables or not wanted:
+        if "StringIds" not in self.tables or not wanted:
             return {}
-        query = f"SELECT id, value FROM {quoted(table)}"
+        query = "SELECT id, value FROM StringIds"
         if len(wanted) <= _FEW_STRINGS:
             query += f" WHERE id IN ({', '.join(map(str, wanted))})"
         with self._sentences():

@@ -189,7 +189,7 @@ def thread_names(database: Database) -> list[tuple[int, int, str]]:
         for record in database.records("ThreadNames", "nameId", "globalTid")
         if isinstance(record.get("nameId"), int) and isinstance(record.get("globalTid"), int)
     ]
-    texts = database.strings("StringIds", [key for key, _ in rows])
+    texts = database.strings([key for key, _ in rows])
     return [(key, thread, texts[key]) for key, thread in rows if key in texts]
 
 

@@ -1,7 +1,7 @@
 """What the tables of an Nsight Systems export are called, version by version.
 
 This is the one place that knows about versions: a column that was renamed lists its names, newest
-first; one that a version lacks has a default. Everything else reads :data:`TABLES`.
+first; one that a version lacks has a default. Everything else reads these specifications.
 """
 
 from __future__ import annotations

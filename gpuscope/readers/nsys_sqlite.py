@@ -242,7 +242,7 @@ class _Assembly:
             codes, keys = factorize(calls["nameId"])
             for (name,), count in zip(keys, np.bincount(codes).tolist(), strict=True):
                 counts[name] = counts.get(name, 0) + count
-        texts = self.database.strings("StringIds", counts)
+        texts = self.database.strings(counts)
         launches = sum(
             count for name, count in counts.items() if _LAUNCH_CALL.match(texts.get(name, ""))
         )
@@ -305,7 +305,7 @@ class _Assembly:
     def _look_up(self, ids: Iterable[int]) -> None:
         """Look up the texts of `ids` that were not looked up yet."""
         unknown = [value for value in ids if value not in self._texts]
-        found = self.database.strings("StringIds", unknown)
+        found = self.database.strings(unknown)
         self._texts.update({value: found.get(value) for value in unknown})
 
     def _name_index(self, ids: Int64, missing: str = "?") -> Int32:
@@ -639,7 +639,7 @@ class _Assembly:
         """Return process, domain id, category and text of the events that give names."""
         events = [event for event in self._naming if event.kind == kind]
         ids = [event.text_id for event in events if isinstance(event.text_id, int)]
-        texts = self.database.strings("StringIds", ids)
+        texts = self.database.strings(ids)
         found = []
         for event in events:
             label = event.text if event.text is not None else texts.get(event.text_id)

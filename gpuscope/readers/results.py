@@ -53,7 +53,7 @@ class Kept:
             path = self._path()
             if path is not None:
                 text = json.dumps(codec.to_jsonable(tuple(answer)))
-                cache.save(path, lambda target: _write(target, text))
+                cache.save(path, lambda target: target.write_text(text, "utf-8"))
 
     def _path(self) -> Path | None:
         if self._identities is None:
@@ -69,7 +69,3 @@ class Kept:
         text = f"{columns.code_fingerprint()} {digests} {self._question}"
         key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
         return cache.base_folder() / "results" / f"{key}.json"
-
-
-def _write(target: Path, text: str) -> None:
-    target.write_text(text, "utf-8")

@@ -137,7 +137,7 @@ def test_processes_that_share_a_gpu_are_told_apart(
     path = samples.path("time_sliced")
     assert main(["analyze", str(path), *form]) == 0
     out = capsys.readouterr().out
-    for device in api.analyze([path]).traces[0].devices:
+    for device in api.analyze([path])[0].devices:
         assert f"process {device.process} · GPU {device.device}" in out
 
 

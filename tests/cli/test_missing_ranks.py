@@ -62,10 +62,10 @@ def test_a_run_of_which_one_rank_is_left_is_an_array(
 
 
 def test_jointly_what_a_missing_rank_did_is_not_known(of_three: Path) -> None:
-    whole = joint_rows(analyze([of_three / "rank0", of_three / "rank1"]).traces)
+    whole = joint_rows(analyze([of_three / "rank0", of_three / "rank1"]))
     shutil.rmtree(of_three / "rank2", ignore_errors=True)
     (of_three / "ranks.json").unlink(missing_ok=True)
-    known = joint_rows(analyze(of_ranks([of_three])).traces)
+    known = joint_rows(analyze(of_ranks([of_three])))
     assert [row.verdicts for row in whole] == [row.verdicts for row in known]
     for missing, there in zip(whole, known, strict=True):
         hidden = there.joint in {"overlapped", "pipelined", "immaterial"}

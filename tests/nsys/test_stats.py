@@ -43,7 +43,7 @@ def whole_exports() -> list[str]:
 
 @functools.cache
 def analysis(name: str) -> Analysis:
-    return api.analyze([samples.path(name)]).traces[0]
+    return api.analyze([samples.path(name)])[0]
 
 
 def report(nsys: Path, name: str, kind: str, folder: Path) -> list[dict[str, Any]]:

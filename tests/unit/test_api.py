@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ from gpuscope.analysis import Options
 from gpuscope.app.state import Session
 from gpuscope.errors import MissingError, TraceError
 from gpuscope.model import codec
-from gpuscope.model.result import JudgedHidden, JudgedPair, JudgedPingPong
+from gpuscope.model.result import Analysis, JudgedHidden, JudgedPair, JudgedPingPong
 from gpuscope.report import text
 from tests.make_trace import make_trace
 
 
 @pytest.fixture(scope="module")
-def streams() -> api.Analyses:
+def streams() -> Sequence[Analysis]:
     return api.analyze([samples.path("streams")])
 
 
@@ -30,29 +31,31 @@ def expectation(**changes: Any) -> dict[str, Any]:
     return {"expected": [{**row, "ratio_limit": 0.75, **changes}]}
 
 
-def test_a_met_expectation(streams: api.Analyses) -> None:
+def test_a_met_expectation(streams: Sequence[Analysis]) -> None:
     judgement = api.judge(expectation(), streams)
     assert (judgement.met, judgement.cannot_judge) == (True, False)
 
 
-def test_an_expectation_that_is_not_met(streams: api.Analyses) -> None:
+def test_an_expectation_that_is_not_met(streams: Sequence[Analysis]) -> None:
     judgement = api.judge(expectation(verdict="serialized"), streams)
     assert (judgement.met, judgement.cannot_judge) == (False, False)
     assert judgement.rows[0].found == "overlapped"
 
 
 @pytest.mark.parametrize("change", [{"range": "nowhere"}, {"a": "comm"}])
-def test_what_is_absent_cannot_be_judged(change: dict[str, str], streams: api.Analyses) -> None:
+def test_what_is_absent_cannot_be_judged(
+    change: dict[str, str], streams: Sequence[Analysis]
+) -> None:
     judgement = api.judge(expectation(**change), streams)
     assert (judgement.met, judgement.cannot_judge) == (False, True)
 
 
-def test_what_a_benchmark_does_not_judge_is_met_by_anything(streams: api.Analyses) -> None:
+def test_what_a_benchmark_does_not_judge_is_met_by_anything(streams: Sequence[Analysis]) -> None:
     judgement = api.judge(expectation(verdict="not judged", ratio_limit=None), streams)
     assert judgement.met
 
 
-def test_what_leaves_no_rows_is_met_by_a_range_without_them(streams: api.Analyses) -> None:
+def test_what_leaves_no_rows_is_met_by_a_range_without_them(streams: Sequence[Analysis]) -> None:
     wanted = {"verdict": "inconclusive (not observable)", "ratio_limit": None}
     unseen = api.judge(expectation(a="comm", **wanted), streams)
     assert unseen.met
@@ -65,7 +68,7 @@ def test_what_leaves_no_rows_is_met_by_a_range_without_them(streams: api.Analyse
 
 def test_more_than_the_verdict_may_be_asked_for() -> None:
     bidir = api.analyze([samples.path("bidir")])
-    rho = bidir.traces[0].ranges_named("both")[0].scope.pair("d2h", "h2d").rho  # type: ignore[union-attr]
+    rho = bidir[0].ranges_named("both")[0].scope.pair("d2h", "h2d").rho  # type: ignore[union-attr]
     assert rho is not None
     for least, met in ((rho, True), (min(1.0, rho * 1.0001), rho == 1)):
         wanted = {"range": "both", "a": "d2h", "b": "h2d", "ratio_limit": 1.0, "least_rho": least}
@@ -107,7 +110,7 @@ def links(verdict: str, least_rho: float | None = None, **changes: Any) -> dict[
 
 def test_both_directions_of_a_link() -> None:
     analyses = api.analyze([samples.path("p2p")])
-    (pair,) = analyses.traces[0].ranges_named("bidir")[0].link_pairs
+    (pair,) = analyses[0].ranges_named("bidir")[0].link_pairs
     ratio = pair.overlap_ratio
     assert ratio is not None
     for wanted, met in (
@@ -159,7 +162,7 @@ def test_a_ping_pong_is_one_copy_after_the_other_there_and_back(
     p2p: list[Any], found: str, reason: str
 ) -> None:
     trace = make_trace(p2p=p2p, ranges=TWICE, devices=2)
-    analyses = api.Analyses((api.analyze_trace(trace),))
+    analyses = (api.analyze_trace(trace),)
     for wanted in (True, False):
         judgement = api.judge(ping_pong(wanted), analyses)
         (row,) = judgement.rows
@@ -170,7 +173,7 @@ def test_a_ping_pong_is_one_copy_after_the_other_there_and_back(
 
 def test_a_ping_pong_that_is_not_in_the_trace_cannot_be_judged() -> None:
     trace = make_trace(p2p=[(0, 9, "s7", THERE)], ranges=[("r", 0, 25)], devices=2)
-    analyses = api.Analyses((api.analyze_trace(trace),))
+    analyses = (api.analyze_trace(trace),)
     for absent in (
         ping_pong(op_class="d2d"),
         {"expected": [{**ping_pong()["expected"][0], "range": "q"}]},
@@ -232,7 +235,7 @@ def test_a_count_of_operations_in_each_instance() -> None:
         ranges=[("step", 0, 5), ("step", 10, 20)],
         devices=2,
     )
-    analyses = api.Analyses((api.analyze_trace(trace),))
+    analyses = (api.analyze_trace(trace),)
     for least, most, met in ((2, 2, True), (1, 3, True), (3, 3, False), (1, 1, False)):
         (row,) = api.judge(count("step", least, most), analyses).rows
         assert (row.met, row.found) == (met, 2)
@@ -254,7 +257,7 @@ def test_the_judgement_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         *expectation()["expected"],
     ]
     judgement = api.judge({"expected": rows}, analyses)
-    text.render_run(None, analyses.traces[0], judgement, Console(width=120))
+    text.render_run(None, analyses[0], judgement, Console(width=120))
     lines = capsys.readouterr().out.split("must be")[1].splitlines()
     found = [" ".join(line.split()) for line in lines if line.strip()]
     assert "concurrent kernel at once 29 to 32 32 met" in found
@@ -268,9 +271,7 @@ def test_the_judgement_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_limits_of_a_run_folder_reach_its_analysis(tmp_path: Path) -> None:
     (tmp_path / "traced.json").write_text(json.dumps(expectation(ratio_limit=0.8)))
     (tmp_path / "trace.sqlite").write_bytes(samples.path("streams").read_bytes())
-    beside = api.told_beside(tmp_path)
-    assert beside.ratio_limits == {("streamed", "h2d", "kernel"): 0.8}
-    (analysis,) = api.analyze([tmp_path], beside).traces
+    (analysis,) = api.analyze([tmp_path])
     pair = analysis.ranges_named("streamed")[0].scope.pair("h2d", "kernel")
     assert pair is not None
     assert pair.ratio_limit == 0.8
@@ -287,7 +288,7 @@ def test_what_the_profiler_changed_reaches_every_analysis_of_a_run(
     (folder / "trace.sqlite").write_bytes(samples.path("pageable").read_bytes())
     (tmp_path / "run.json").write_text(json.dumps({"perturbed": {"pageable": 0.25}}))
 
-    (analysis,) = api.analyze_files([folder], api.Request(), use_cache=False).traces
+    (analysis,) = api.analyze([folder], use_cache=False)
     found = [each.id for each in analysis.findings]
     assert found == ["pageable-copy", "perturbed"]
     assert analysis.findings[0].evidence["perturbed"]
@@ -305,8 +306,8 @@ def test_one_trace_is_an_object_and_several_or_a_run_of_ranks_are_an_array(tmp_p
     assert api.answer([tmp_path / "rank0"], ["a"]) == "a"
 
 
-def test_the_contract_s_keys(streams: api.Analyses) -> None:
-    found = codec.to_jsonable(streams.traces[0])
+def test_the_contract_s_keys(streams: Sequence[Analysis]) -> None:
+    found = codec.to_jsonable(streams[0])
     assert set(found) == {
         "schema_version", "trace", "devices", "ranges", "links", "link_pairs", "findings",
         "abstained", "communication",
@@ -366,19 +367,17 @@ def test_a_report_without_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_share_of_the_transfers_must_be_hidden(
     least: float, most: float, found: float, met: bool
 ) -> None:
-    analyses = api.Analyses(
-        tuple(
-            api.analyze_trace(
-                make_trace(
-                    kernels=[(0, 100, "s1")],
-                    d2h=[(start, start + 50, "s2", {"launch": 5})],
-                    mpi=[("MPI_Waitall", 10, 20)],
-                    ranges=[("r", 0, 100)],
-                )
+    analyses = [
+        api.analyze_trace(
+            make_trace(
+                kernels=[(0, 100, "s1")],
+                d2h=[(start, start + 50, "s2", {"launch": 5})],
+                mpi=[("MPI_Waitall", 10, 20)],
+                ranges=[("r", 0, 100)],
             )
-            for start in (70, 40)
         )
-    )
+        for start in (70, 40)
+    ]
     expected = [{"kind": "hidden", "range": "r", "least": least, "most": most}]
     (row,) = api.judge({"expected": expected}, analyses).rows
     assert isinstance(row, JudgedHidden)
@@ -399,7 +398,7 @@ def test_the_shipped_ranks_hide_their_transfers_or_none_of_them(
     analyses = api.analyze(paths)
     expected = [{"kind": "hidden", "range": "overlapped", "least": least, "most": most}]
     assert api.judge({"expected": expected}, analyses).met
-    for analysis in analyses.traces:
+    for analysis in analyses:
         (entry,) = analysis.ranges_named("overlapped")
         phases = entry.scope.phases
         assert phases is not None

@@ -31,7 +31,7 @@ def rank(number: int | None, comm: list[Any], utc: int = 0, **more: Any) -> Trac
 
 def communication(*traces: Trace) -> list[Communication]:
     options = [Options() for _ in traces]
-    analyses = api.analyze_together(traces, options).traces
+    analyses = api.analyze_together(traces, options)
     return [entry for analysis in analyses for entry in analysis.communication]
 
 
@@ -56,7 +56,7 @@ def test_every_message_one_by_one_where_asked_for() -> None:
         rank(1, [(80, 100, {"launch": 1}), (190, 230, {"launch": 2})]),
     ]
     options = [Options(instances=True)] * 2
-    zero, one = (each.communication[0] for each in api.analyze_together(traces, options).traces)
+    zero, one = (each.communication[0] for each in api.analyze_together(traces, options))
     assert zero.per_message is not None
     assert one.per_message is not None
     found = [(m.index, m.transfer_ns, m.wait_ns, m.late, m.late_ns) for m in zero.per_message]
@@ -146,7 +146,7 @@ def test_one_rank_estimates_from_equal_operation_and_bytes() -> None:
 def test_estimates_are_marked_in_the_scopes_too_and_are_no_cause() -> None:
     calls = [nccl("ncclAllReduce", at, at + 5, bytes=64) for at in (0, 10)]
     comm = [(100, 180, {"launch": 1}), (200, 230, {"launch": 11})]
-    (analysis,) = api.analyze_together([rank(0, comm, ranges=calls)], [Options()]).traces
+    (analysis,) = api.analyze_together([rank(0, comm, ranges=calls)], [Options()])
     figures = analysis.devices[0].scope.classes["comm"]
     assert (figures.transfer_ns, figures.wait_ns, figures.transfer_estimated) == (60, 50, True)
     assert "comm-skew" in [gone.analyzer for gone in analysis.abstained]
@@ -232,7 +232,7 @@ def test_halves_of_a_staged_copy_on_one_gpu_are_no_equal_messages() -> None:
 
 def test_the_shipped_pair_of_ranks() -> None:
     paths = [samples.path(f"jacobi_nccl_r{number}") for number in (0, 1)]
-    zero, one = (analysis.communication[0] for analysis in api.analyze(paths).traces)
+    zero, one = (analysis.communication[0] for analysis in api.analyze(paths))
     assert zero.ranks == one.ranks == ("rank 0", "rank 1")
     assert one.clock is not None
     # The ends of matched kernels agree to 0.3 µs on one host.
@@ -245,13 +245,13 @@ def test_the_shipped_pair_of_ranks() -> None:
     assert mine.wait_ns is not None
     assert mine.wait_ns > 2 * (mine.transfer_ns or 0)
     # On the order of the reports nothing depends.
-    swapped = api.analyze(paths[::-1]).traces
+    swapped = api.analyze(paths[::-1])
     assert swapped[1].communication[0].messages == (mine,)
 
 
 def test_the_shipped_messages_with_their_payloads() -> None:
     trace = gpuscope.load(samples.path("nccl_one"))
-    (entry,) = api.analyze_together([trace.raw], [Options()]).traces[0].communication
+    (entry,) = api.analyze_together([trace.raw], [Options()])[0].communication
     assert (entry.estimated, entry.reason) == (True, "there is one rank only")
     # A send and a receive of 1, 4 and 16 MiB, each twice.
     found = {(m.operation, m.size_bytes, m.peer, m.count) for m in entry.messages}
@@ -293,7 +293,7 @@ def test_mpi_calls_by_name_against_the_gpu() -> None:
     assert found == [("MPI_Send", 2, None, 27, 10, 17), ("MPI_Barrier", 1, None, 7, 0, 7)]
     # In a window those that lie in it.
     options = [Options(window_ns=(11, 30))]
-    (entry,) = api.analyze_together([trace], options).traces[0].communication
+    (entry,) = api.analyze_together([trace], options)[0].communication
     assert [call.name for call in entry.mpi] == ["MPI_Barrier"]
 
 
@@ -354,7 +354,7 @@ def test_sums_of_messages_and_of_mpi_equal_the_naive_ones(
         ],
         memset=[(0, 90, "s9")],
     )
-    analyses = api.analyze_together([first, second], [Options(), Options()]).traces
+    analyses = api.analyze_together([first, second], [Options(), Options()])
     mpi = analyses[0].devices[0].scope.mpi
     assert mpi is not None
     busy = marked(messages) | marked(kernels)

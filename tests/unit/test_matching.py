@@ -370,8 +370,7 @@ def test_kinds_have_the_times_of_those_that_were_matched() -> None:
     ends = [1000 + 100 * step + JITTER[step] for step in range(10)]
     traces = [loop(0, ends, [64] * 10), loop(1, ends[1:], [64] * 9)]
     (zero,), (one,) = (
-        analysis.communication
-        for analysis in api.analyze_together(traces, [Options(), Options()]).traces
+        analysis.communication for analysis in api.analyze_together(traces, [Options(), Options()])
     )
     (kind,) = zero.messages
     assert (kind.count, kind.timed, kind.work_ns) == (10, 9, 100)
@@ -391,7 +390,7 @@ def test_messages_are_listed_by_communicator() -> None:
     options = [Options(instances=True)] * 2
     entries: list[Communication] = [
         entry
-        for analysis in api.analyze_together(traces, options).traces
+        for analysis in api.analyze_together(traces, options)
         for entry in analysis.communication
     ]
     found = {kind.communicator: (kind.transfer_ns, kind.wait_ns) for kind in entries[0].messages}

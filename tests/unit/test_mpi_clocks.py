@@ -88,14 +88,14 @@ def test_one_collective_fits_always_and_tells_nothing() -> None:
 
 def test_ranks_of_one_run_are_set_right_for_their_messages_and_on_the_page() -> None:
     late = rank(1, *barriers((-850, -795), (-490, -465)))
-    zero, one = api.analyze_together([ZERO, late], [Options(), Options()]).traces
+    zero, one = api.analyze_together([ZERO, late], [Options(), Options()])
     assert [entry.clock for entry in zero.communication] == [FIRST]
     assert [entry.clock for entry in one.communication] == [Clock(997, 33, 33, 2)]
     note = Timeline([ZERO, late]).alignment.note
     assert "MPI calls that end together (2, to within 33" in note
     # Two traces of one rank are no two ranks.
     again = dataclasses.replace(late, processes=ZERO.processes)
-    same, _ = api.analyze_together([ZERO, again], [Options(), Options()]).traces
+    same, _ = api.analyze_together([ZERO, again], [Options(), Options()])
     assert [entry.clock for entry in same.communication] == [None]
 
 
@@ -107,7 +107,7 @@ def test_ranks_that_only_call_mpi_have_clocks_and_times_too(
 
     late = rank(1, *barriers((350, 405), (710, 735)))
     for traces in ([on_host(ZERO), on_host(late)], [ZERO, on_host(late)]):
-        zero, one = api.analyze_together(traces, [Options(), Options()]).traces
+        zero, one = api.analyze_together(traces, [Options(), Options()])
         assert [entry.clock for entry in zero.communication] == [FIRST]
         (entry,) = one.communication
         assert (entry.rank, entry.device, entry.messages) == (1, None, ())
@@ -122,19 +122,19 @@ def test_ranks_that_only_call_mpi_have_clocks_and_times_too(
         assert "MPI_Barrier ×2  80 ns on the host\n" in said
         assert ranks.are_ranks([zero, one])
     many = rank(0, *((f"MPI_{letter}", 100 + at, 200) for at, letter in enumerate("abcdefg")))
-    (several,) = api.analyze_together([on_host(many)], [Options()]).traces
+    (several,) = api.analyze_together([on_host(many)], [Options()])
     text.render_analysis(several, Console(width=120))
     assert "2 more kinds of call: --json lists them" in capsys.readouterr().out
     # Ranks that were in MPI at other times are not of one run.
     after = on_host(rank(1, *barriers((950, 1005), (1310, 1335))))
-    _, one = api.analyze_together([on_host(ZERO), after], [Options(), Options()]).traces
+    _, one = api.analyze_together([on_host(ZERO), after], [Options(), Options()])
     assert [entry.clock for entry in one.communication] == [None]
 
 
 @pytest.mark.parametrize("name", ["nccl_group", "nccl_several", "jacobi_overlap"])
 def test_collectives_and_kernels_agree_where_there_are_both(name: str) -> None:
     paths = [samples.path(f"{name}_r{number}") for number in (0, 1)]
-    analyses = api.analyze_files(paths, api.Request()).traces
+    analyses = api.analyze(paths)
     (by_kernels,) = (entry.clock for entry in analyses[1].communication)
     by_mpi = clocks([api.open_trace(path) for path in paths])[1]
     assert by_kernels is not None

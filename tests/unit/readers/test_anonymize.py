@@ -22,7 +22,7 @@ LAUNCH = "cudaLaunchKernel_v7000"
 
 
 def analysis(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = codec.to_jsonable(api.analyze([path]).traces[0])
+    found: dict[str, Any] = codec.to_jsonable(api.analyze([path])[0])
     found["trace"].pop("path")
     return found
 

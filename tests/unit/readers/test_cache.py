@@ -265,16 +265,16 @@ def test_the_limit_is_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_answer_is_kept_and_named_after_its_file(
     export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = api.analyze_files([export], api.Request())
+    first = api.analyze([export])
     copy = tmp_path / "copy.sqlite"
     shutil.copyfile(export, copy)
     with monkeypatch.context() as patch:
         patch.setattr(api, "run_all", None)
-        second = api.analyze_files([export], api.Request())
-        other = api.analyze_files([copy], api.Request())
+        second = api.analyze([export])
+        other = api.analyze([copy])
     assert second == first
-    assert other.traces[0].trace.path == str(copy)
-    assert other.traces[0].devices == second.traces[0].devices
+    assert other[0].trace.path == str(copy)
+    assert other[0].devices == second[0].devices
 
 
 @pytest.mark.parametrize(
@@ -286,20 +286,20 @@ def test_an_answer_is_kept_and_named_after_its_file(
     ],
 )
 def test_another_question_has_another_answer(export: Path, other: api.Request) -> None:
-    first = api.analyze_files([export], api.Request())
-    assert api.analyze_files([export], other) != first
+    first = api.analyze([export])
+    assert api.analyze([export], other) != first
     assert len([entry for entry in cache.entries() if entry.kind == "results"]) == 2
 
 
 def test_an_answer_about_a_file_that_changed_is_made_anew(export: Path) -> None:
-    first = api.analyze_files([export], api.Request())
+    first = api.analyze([export])
     move_last_copy(export)
-    second = api.analyze_files([export], api.Request())
-    assert second.traces[0].trace.duration_ns > first.traces[0].trace.duration_ns
+    second = api.analyze([export])
+    assert second[0].trace.duration_ns > first[0].trace.duration_ns
 
 
 def test_no_answer_is_kept_when_not_wanted(export: Path, folder: Path) -> None:
-    api.analyze_files([export], api.Request(), use_cache=False)
+    api.analyze([export], use_cache=False)
     assert not folder.exists()
 
 
@@ -308,5 +308,5 @@ def test_a_bad_limit_is_said_before_the_work(
 ) -> None:
     monkeypatch.setenv(cache.LIMIT_VARIABLE, "much")
     with pytest.raises(UsageError, match="500M"):
-        api.analyze_files([export], api.Request())
+        api.analyze([export])
     assert reads == []

@@ -216,11 +216,11 @@ def test_nothing_is_written_beside_a_trace(copy: Path) -> None:
 def test_a_copy_that_moved_is_seen(copy: Path) -> None:
     """One copy moved by 100 ms: the same size, and the times of the file put back."""
     stat = copy.stat()
-    first = api.analyze([copy]).traces[0].devices[0].scope
+    first = api.analyze([copy])[0].devices[0].scope
     change(copy, f"UPDATE {MEMCPY} SET start = start + 100000000, end = end + 100000000"
                  f" WHERE rowid = 5")  # fmt: skip
     os.utime(copy, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert api.analyze([copy]).traces[0].devices[0].scope != first
+    assert api.analyze([copy])[0].devices[0].scope != first
 
 
 FUZZ = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

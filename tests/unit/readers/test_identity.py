@@ -487,7 +487,7 @@ def test_operations_without_a_stream_are_measured(path: Path) -> None:
         export.call(LAUNCH, 0, 5, correlationId=1)
         export.operation("KERNEL", 10, 20, stream=NONE_ID, correlationId=1, shortName="k")
         export.operation("MEMCPY", 15, 25, stream=NONE_ID, copyKind=1, bytes=8)
-    (device,) = api.analyze([path]).traces[0].devices
+    (device,) = api.analyze([path])[0].devices
 
     assert device.scope.busy_ns == 15
     pair = device.scope.pair("h2d", "kernel")

@@ -159,12 +159,12 @@ def test_more_ranks_than_slots_have_a_remedy() -> None:
 
 def test_a_pair_is_hidden_only_where_it_was_hidden_on_every_rank() -> None:
     both = api.analyze([samples.path("jacobi_nccl_r0"), samples.path("jacobi_nccl_r1")])
-    rows = {(row.range, row.a, row.b): row for row in joint_rows(both.traces)}
+    rows = {(row.range, row.a, row.b): row for row in joint_rows(both)}
 
     row = rows["nccl_overlap", "comm", "kernel"]
     assert row.verdicts == ("overlapped", "immaterial")
     assert row.joint == "overlapped"
-    own = [entry.scope.pair("comm", "kernel") for each in both.traces
+    own = [entry.scope.pair("comm", "kernel") for each in both
            for entry in each.ranges_named("nccl_overlap")]  # fmt: skip
     assert row.overlap_ratios == tuple(pair.overlap_ratio for pair in own if pair)
 
@@ -191,7 +191,7 @@ def test_a_rank_without_gpu_work_leaves_open_what_was_hidden() -> None:
         ranges=[("step", 0, 30_000_000)],
     )
     analyses = api.analyze_together([hidden, make_trace()], [Options()] * 2)
-    for row in joint_rows(analyses.traces):
+    for row in joint_rows(analyses):
         assert row.verdicts == ("overlapped", "inconclusive")
         assert row.joint == "inconclusive"
     wanted = {"range": "step", "a": "h2d", "b": "kernel", "verdict": "overlapped"}
@@ -309,17 +309,17 @@ def test_pairs_that_are_immaterial_on_every_rank_are_counted(
 ) -> None:
 
     both = api.analyze([samples.path("jacobi_nccl_r0"), samples.path("jacobi_nccl_r1")])
-    render(both.traces, None, Console(width=120))
+    render(both, None, Console(width=120))
     out = capsys.readouterr().out
     shown = [line for line in out.splitlines() if "∩" in line]
-    everywhere = [row for row in joint_rows(both.traces) if row.joint == "immaterial"]
-    assert len(shown) == len(joint_rows(both.traces)) - len(everywhere)
+    everywhere = [row for row in joint_rows(both) if row.joint == "immaterial"]
+    assert len(shown) == len(joint_rows(both)) - len(everywhere)
     assert f"{len(everywhere)} more pairs are immaterial on every rank" in out
 
 
 def test_the_tables_of_two_ranks_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     paths = [samples.path(f"jacobi_mpi_overlap_r{rank}") for rank in (0, 1)]
-    traces = api.analyze_files(paths, api.Request(Options(ranges=("overlapped",)))).traces
+    traces = api.analyze(paths, api.Request(Options(ranges=("overlapped",))))
     render(traces, None, Console(width=80))
     row = "overlapped     kernel ∩ mpi  overlapped 100.0 %  overlapped 100.0 %  overlapped \n"
     assert row in capsys.readouterr().out

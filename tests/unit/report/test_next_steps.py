@@ -12,7 +12,7 @@ MS = 1_000_000
 
 
 def commands(*names: str) -> list[str]:
-    analyses = api.analyze([samples.path(name) for name in names]).traces
+    analyses = api.analyze([samples.path(name) for name in names])
     return [command for command, _ in next_steps(analyses, [f"{name}.sqlite" for name in names])]
 
 

@@ -74,7 +74,7 @@ def test_how_far_a_ranks_clock_was_moved_is_told_of_all_but_the_first() -> None:
         return dataclasses.replace(trace, start_utc_ns=0, processes=(process,))
 
     traces = [rank(0, 0), rank(1, 0), rank(2, 500)]
-    analyses = api.analyze_together(traces, [Options()] * 3).traces
+    analyses = api.analyze_together(traces, [Options()] * 3)
 
     said = [line for each in analyses for line in lines(each) if line.startswith("messages")]
     assert said == [
@@ -312,7 +312,7 @@ def test_ranges_of_kernels_alone_are_printed_with_how_many_ran_at_once() -> None
 
 
 def test_markdown_has_one_row_for_the_pairs_that_are_immaterial() -> None:
-    text = to_markdown(api.analyze([samples.path("pageable")]).traces)
+    text = to_markdown(api.analyze([samples.path("pageable")]))
     rows = [line for line in text.splitlines() if line.startswith("| pageable |")]
     assert [row.split(" | ")[5:] for row in rows] == [
         ["d2h ∩ h2d", "0 ns", "0.0 %", "serialized |"],
