@@ -73,12 +73,14 @@ def test_what_two_ranks_send_each_other_is_told_apart() -> None:
     assert up.send_tag == other_down.receive_tag != down.send_tag == other_up.receive_tag
 
 
+@pytest.mark.parametrize("smallest", [False, True])
 @pytest.mark.parametrize("periodic", [True, False])
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_point_is_written_once_and_every_halo_is_what_the_neighbour_sends(
-    split: tuple[int, int], periodic: bool
+    split: tuple[int, int], periodic: bool, smallest: bool
 ) -> None:
-    grid = (13, 11)
+    # Blocks of two rows or columns have no interior.
+    grid = (2 * split[0], max(3, 2 * split[1])) if smallest else (13, 11)
     count = split[0] * split[1]
     blocks = [cut(grid, split, rank, periodic=periodic) for rank in range(count)]
     places = np.arange(grid[0] * grid[1]).reshape(grid)
@@ -120,7 +122,8 @@ def test_a_grid_too_small_for_its_ranks_is_refused() -> None:
     with pytest.raises(UsageError, match=rows):
         cut((5, 100), (3, 1), 0)
     cut((6, 100), (3, 1), 0)
-    with pytest.raises(UsageError, match="too few columns, 3: give 4 or more"):
+    columns = "too few columns, 3: give 4 or more, 2 for each of 2 blocks"
+    with pytest.raises(UsageError, match=columns):
         cut((100, 3), (1, 2), 0)
 
 
