@@ -57,7 +57,7 @@ def _rule(case: Case, transfer_ns: Int64 | None, region: Region) -> Finding | No
     bare = subtract(moved, union(ops.start_ns[kernels], ops.end_ns[kernels]))
     exposed = length(bare)
     count = int(follows.sum())
-    if count < max(MIN_REPEATS * region.instances, MIN_FOLLOWING_SHARE * len(comm)):
+    if count < max(region.often(MIN_REPEATS), MIN_FOLLOWING_SHARE * len(comm)):
         return None
     saving = min(exposed, region.potential_ns)
     if exposed < MIN_EXPOSED_SHARE * length(moved) or saving < MIN_SAVING_SHARE * region.span_ns:

@@ -53,7 +53,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
     times = union(waits.event_ns[rows] - cost, waits.event_ns[rows])
     held = length(times)
     saving = min(held, region.potential_ns)
-    if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
+    if len(rows) < region.often(MIN_REPEATS) or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
     pairs, counts = np.unique(
         np.stack([ops.op_class[rows], ops.op_class[waits.event_op[rows]]]),

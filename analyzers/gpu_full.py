@@ -62,7 +62,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
     times = union(ops.start_ns[rows] - cost, ops.start_ns[rows])
     held = length(times)
     saving = min(held, region.potential_ns)
-    if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
+    if len(rows) < region.often(MIN_REPEATS) or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
     return case.finding(
         region,

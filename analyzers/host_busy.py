@@ -14,6 +14,7 @@ from gpuscope.intervals import sum_by
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
+from gpuscope.waits import Int64
 
 MIN_PIECE_NS = 50_000
 """A shorter stretch outside of calls is part of issuing work, also in an interpreter."""
@@ -48,12 +49,13 @@ def _rule(case: Case, region: Region) -> Finding | None:
     at = order[np.searchsorted(windows.end_ns[order], start, side="right")]
     by_window = sum_by(end - start, at, len(order))
     waited = np.flatnonzero(by_window)
-    instance = case.instance_of(region, windows.operation[waited])
+    instance, spans_ns = _parts(case, region, windows.operation[waited])
     most = MAX_TIMES_MEDIAN * int(np.median(by_window[waited])) if len(waited) else 0
-    usual = sum_by(np.minimum(by_window[waited], most), instance, region.instances)
-    affected = usual >= MIN_IDLE_SHARE * (region.finish_ns - region.begin_ns)
-    affected &= np.bincount(instance, minlength=region.instances) >= MIN_REPEATS
-    if int(affected.sum()) <= MIN_INSTANCE_SHARE * region.instances:
+    usual = sum_by(np.minimum(by_window[waited], most), instance, len(spans_ns))
+    affected = usual >= MIN_IDLE_SHARE * spans_ns
+    if region.turns_ns is None:
+        affected &= np.bincount(instance, minlength=len(spans_ns)) >= MIN_REPEATS
+    if int(affected.sum()) <= MIN_INSTANCE_SHARE * len(spans_ns):
         return None
     repeats, total = len(waited), int(by_window.sum())
     saving = int(usual.sum())
@@ -83,6 +85,18 @@ def _rule(case: Case, region: Region) -> Finding | None:
         saving_ns=saving,
         held=(start, end),
     )
+
+
+def _parts(case: Case, region: Region, operations: Int64) -> tuple[Int64, Int64]:
+    """Return in which instance, or turn of a loop, some operations are, and the spans of all.
+
+    A turn lasts from the start of its first range to that of the next turn's.
+    """
+    if region.turns_ns is None:
+        return case.instance_of(region, operations), region.finish_ns - region.begin_ns
+    launch = case.waits.call_start_ns[operations]
+    turn = np.searchsorted(region.turns_ns, launch, side="right") - 1
+    return turn, np.diff(region.turns_ns, append=region.window_ns[1])
 
 
 ANALYZER = Analyzer(

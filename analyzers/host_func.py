@@ -53,7 +53,7 @@ def _rule(case: Case, functions: Int64, region: Region) -> Finding | None:
     held = length(times)
     limit = region.span_ns - region.fullest_streams_ns
     saving = min(held, limit)
-    if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
+    if len(rows) < region.often(MIN_REPEATS) or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
     return case.finding(
         region,

@@ -46,7 +46,7 @@ def _rule(case: Case, reads: Bool, region: Region) -> Finding | None:
     read, after = read[behind], idle.operation[behind]
     cost = (idle.end_ns - idle.start_ns)[behind]
     total = int(cost.sum())
-    if len(read) < MIN_REPEATS * region.instances:
+    if len(read) < region.often(MIN_REPEATS):
         return None
     bare = _laid_bare(case, region)
     saving = total + bare

@@ -23,7 +23,7 @@ from gpuscope.units import format_ns
 MIN_REPEATS = 3
 """Waits an instance: programs with phases wait between them, which is no pattern to remove."""
 MIN_REPEATS_WITHOUT_RANGE = 10
-"""Waits where no range tells one part of the program from the next."""
+"""Waits where no range tells one part of the program from the next, and in a loop of ranges."""
 MIN_SAVING_SHARE = 0.05
 """Share of the region's span that must be at stake: below it, other limits decide."""
 
@@ -64,7 +64,8 @@ def _rule(case: Case, region: Region, calls: Callable[[int], Calls]) -> Finding 
     if not region.meant_to_overlap or region.potential_ns < MIN_SAVING_SHARE * region.span_ns:
         return None
     held = case.held_by(case.late(region), calls)
-    repeats = MIN_REPEATS if region.name is not None else MIN_REPEATS_WITHOUT_RANGE
+    one_phase = region.name is not None and region.turns_ns is None
+    repeats = MIN_REPEATS if one_phase else MIN_REPEATS_WITHOUT_RANGE
     saving = case.at_stake(region, held, repeats=repeats, share=MIN_SAVING_SHARE)
     if saving is None:
         return None

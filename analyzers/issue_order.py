@@ -47,7 +47,7 @@ def _rule(case: Case, one_queue: bool, region: Region) -> Finding | None:
     held = length(times)
     limit = min(region.potential_ns, region.span_ns - region.fullest_streams_ns)
     saving = min(held, limit)
-    if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
+    if len(rows) < region.often(MIN_REPEATS) or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
     out = case.ops.op_class[head] == CODE["d2h"]
     depth_first = 2 * int(out.sum()) > len(rows)

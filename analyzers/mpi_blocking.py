@@ -53,7 +53,7 @@ def run(trace: Trace, options: Options) -> Result:
 
     def rule(region: Region) -> Finding | None:
         held = case.held_by(case.idle(region), calls)
-        if len(np.unique(block_end_ns[held.calls])) < MIN_REPEATS * region.instances:
+        if len(np.unique(block_end_ns[held.calls])) < region.often(MIN_REPEATS):
             return None
         compute_ns = sum(region.class_busy_ns.get(name, 0) for name in COMPUTE)
         saving_ns = min(held.held_ns, compute_ns)

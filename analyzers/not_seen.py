@@ -40,7 +40,11 @@ def run(trace: Trace, options: Options) -> Result:
     case = Case.of(trace, options)
     unseen = _not_observable(trace)
     graphs = case.search(lambda region: _graphs(case, region))
-    threads = (_other_threads(case, region) for region in (*case.levels, ())[0])
+    steps = np.zeros(len(case.ops), np.bool_)
+    for loop in case.loops:
+        steps[loop.rows] = True
+    outermost = [each for each in (*case.levels, ())[0] if not steps[each.rows].all()]
+    threads = (_other_threads(case, region) for region in (*case.loops, *outermost))
     return Result(findings=(*unseen, *graphs, *(finding for finding in threads if finding)))
 
 
@@ -100,7 +104,7 @@ def _graphs(case: Case, region: Region) -> Finding | None:
 
 def _other_threads(case: Case, region: Region) -> Finding | None:
     """Compare a range's own operations with what others launched in its windows."""
-    if region.name is None or case.by_process(region.level):
+    if region.name is None or case.by_process(0):
         return None
     starts, ends, thread = case.windows_of(region)
     mine = (case.ops.device == region.device) & (case.waits.call_start_ns >= 0)

@@ -40,7 +40,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
     times = union(waits.null_ns[rows] - cost, waits.null_ns[rows])
     held = length(times)
     saving = min(held, region.potential_ns)
-    if len(rows) < MIN_REPEATS * region.instances or saving < MIN_SAVING_SHARE * region.span_ns:
+    if len(rows) < region.often(MIN_REPEATS) or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
     is_null = np.array([stream.kind == NULL_STREAM for stream in case.trace.streams])
     others = np.where(is_null[ops.stream[rows]], rows, waits.null_op[rows])

@@ -65,7 +65,7 @@ def _rule(case: Case, compared: Callable[[], Kinds], region: Region) -> Finding 
     mine = kinds.overlapped[rows] & (kind_of[rows] >= 0)
     mine[mine] = _comparable(kinds)[kind_of[rows[mine]]]
     rows, took = rows[mine], took[mine]
-    if len(rows) < MIN_REPEATS * region.instances:
+    if len(rows) < region.often(MIN_REPEATS):
         return None
     kind, at = number_alike(kind_of[rows])
     count = np.bincount(at)

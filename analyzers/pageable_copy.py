@@ -50,7 +50,7 @@ def _rule(case: Case, pageable: Bool, region: Region) -> Finding | None:
         return None
     ops = case.ops
     mine = region.rows[pageable[region.rows]]
-    if len(mine) < MIN_REPEATS * region.instances:
+    if len(mine) < region.often(MIN_REPEATS):
         return None
     held = case.held_by(case.late(region), lambda thread: case.launching_calls(mine, thread))
     if case.at_stake(region, held, repeats=MIN_REPEATS, share=MIN_SAVING_SHARE) is None:

@@ -44,7 +44,8 @@ def _rule(case: Case, region: Region) -> Finding | None:
     material = set(region.material)
     if "kernel" not in material or not material & {"h2d", "d2h", "p2p"}:
         return None
-    if region.cycles < MIN_CYCLES or region.unhidden_ns < MIN_SAVING_SHARE * region.span_ns:
+    cycles = round(region.cycles * region.instances)
+    if cycles < region.often(MIN_CYCLES) or region.unhidden_ns < MIN_SAVING_SHARE * region.span_ns:
         return None
     ops, rows = case.ops, region.rows
     work = (ops.end_ns - ops.start_ns)[rows]
@@ -60,7 +61,7 @@ def _rule(case: Case, region: Region) -> Finding | None:
     chain = rows[inside & (copies | kernels)]
     ordered = chain[case.waits.reason[chain] == REASON["stream"]]
     waited, calls = _waited_for(case, chain)
-    often = len(calls) >= MIN_CYCLES * region.instances
+    often = len(calls) >= region.often(MIN_CYCLES)
     waited = waited if often else waited[:0]
     if len(ordered) + len(waited) < MIN_ORDERED_SHARE * len(chain):
         return None
@@ -75,7 +76,6 @@ def _rule(case: Case, region: Region) -> Finding | None:
     times = union(ended - cost, ended)
     label = case.trace.streams[stream].label
     default = case.trace.streams[stream].kind == NULL_STREAM
-    cycles = round(region.cycles * region.instances)
     blocking = case.calls_evidence(calls) if often else []
     waits = f", and the thread waits for them in {names_of(blocking)}" if often else ""
     return case.finding(

@@ -86,7 +86,7 @@ def _rule(case: Case, alone: Bool, link_rate: Int64, region: Region) -> Finding 
     took = ops.end_ns[mine] - ops.start_ns[mine]
     rate = ops.size_bytes[mine] * 1_000_000_000 // np.maximum(took, 1)
     slow = rate < MAX_RATE_SHARE * link_rate[mine]
-    if int(slow.sum()) < MIN_COPIES * region.instances:
+    if int(slow.sum()) < region.often(MIN_COPIES):
         return None
     rows, best, took, rate = mine[slow], link_rate[mine][slow], took[slow], rate[slow]
     excess = np.maximum(took - (ops.size_bytes[rows] / best * 1e9).astype(np.int64), 0)

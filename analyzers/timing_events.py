@@ -84,7 +84,7 @@ def _rule(case: Case, behind: Bool, held: Bool, region: Region) -> Finding | Non
     # Programmatic dependent launch starts kernels before the one before them has ended.
     rows, gap = rows[gap >= 0], gap[gap >= 0]
     late, plain = rows[behind[rows]], gap[~behind[rows]]
-    enough = MIN_REPEATS * region.instances
+    enough = region.often(MIN_REPEATS)
     if len(late) < enough or len(plain) < enough:
         return None
     cost = np.maximum(gap[behind[rows]] - int(np.median(plain)), 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +37,7 @@ from gpuscope.intervals import (
     union_sorted,
 )
 from gpuscope.latest import Latest
+from gpuscope.loops import MIN_TURNS, NUMBER, loop_name, turns
 from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
 from gpuscope.model.result import Finding
 from gpuscope.model.tables import START_END, ApiCalls, MpiCalls, Operations, Ranges, in_classes
@@ -72,7 +73,6 @@ SYSTEM_MODULES = re.compile(
     r"lib(cuda|cudart|cupti|ToolsInjection|Tools|c|pthread|python)[.\d-]|[/\\]python[\d.]*$|^\[|^\?$"
 )
 """Modules of CUDA, the profiler, the C library and the interpreter."""
-NUMBER = re.compile(r"\d+")
 SYSTEM_FUNCTIONS = re.compile(r"0x|cuda[A-Z]|cu[A-Z]|_start$|__libc")
 """Functions of CUDA itself, linked into a program, and frames without a name."""
 MIN_KEPT_BACK_NS = 50_000
@@ -205,11 +205,19 @@ class Region:
     single_engine: bool
     device_busy: Callable[[int], Cover]
     """The time in which anything runs on a device, whatever range it belongs to."""
+    turns_ns: Int64 | None = None
+    """Of a loop, when each turn begins; it is one instance."""
 
     @property
     def instances(self) -> int:
         """Number of instances with operations on the device."""
         return len(self.first)
+
+    def often(self, repeats: int) -> int:
+        """Return how many cases make a pattern: `repeats` an instance, or one every second turn."""
+        if self.turns_ns is None:
+            return repeats * self.instances
+        return max(repeats, (len(self.turns_ns) + 1) // 2)
 
     @cached_property
     def instance(self) -> Int32:
@@ -555,6 +563,16 @@ class Case:
         return ranges.name, strings
 
     @cached_property
+    def _bare_label(self) -> Int64:
+        """A number of each range's label, the same for those that differ in numbers alone."""
+        label, texts = self._labels
+        bare: dict[str, int] = {}
+        numbers = np.zeros(len(texts), np.int64)
+        for one in distinct(label):
+            numbers[one] = bare.setdefault(NUMBER.sub("", texts[one]), len(bare))
+        return numbers.take(label)
+
+    @cached_property
     def _program_ranges(self) -> Int64:
         """Rows of the ranges that findings may name: those of the program itself."""
         ranges, strings = self.trace.ranges, self.trace.strings
@@ -603,13 +621,21 @@ class Case:
     def _covering(self, level: int, operations: Int64 | None = None) -> Int32:
         """Return, an operation, or each of some, the range of `level` it was launched in, or -1."""
         some = slice(None) if operations is None else operations
-        launch = self.waits.call_start_ns[some]
-        covering = np.full(len(launch), -1, np.int32)
         ranges = self.trace.ranges
         if ranges is None or not len(self._program_ranges):
-            return covering
+            return np.full(len(self.waits.call_start_ns[some]), -1, np.int32)
         rows = self._program_ranges[self._level == level]
-        by_process = self.by_process(level)
+        return self._launched_in(ranges, rows, self.by_process(level), some)
+
+    def _launched_in(
+        self, ranges: Ranges, rows: Int64, by_process: bool, some: slice | Int64
+    ) -> Int32:
+        """Return, each of some operations, which of some ranges it was launched in, or -1.
+
+        The ranges of a thread, or process, do not overlap, and are in order.
+        """
+        launch = self.waits.call_start_ns[some]
+        covering = np.full(len(launch), -1, np.int32)
         owner = ranges.process if by_process else ranges.thread
         unit = (self.ops.process if by_process else self.launch_thread)[some]
         for number in distinct(owner[rows]):
@@ -628,6 +654,63 @@ class Case:
         return tuple(self._regions_of(level) for level in range(deepest + 1))
 
     @cached_property
+    def _loop_windows(self) -> tuple[Ranges, tuple[str, ...], tuple[Int64, ...]]:
+        """The loops of outermost ranges, each as one range from the first to the last.
+
+        Then names, in which the name of a loop is a place, and when the turns of each name begin.
+        There are none in a trace of a benchmark, whose passes are measured apart on purpose.
+        """
+        ranges, strings = self.trace.ranges, self.trace.strings
+        if ranges is None or any(
+            strings[name].startswith(FRAME_PREFIX) for name in distinct(ranges.name)
+        ):
+            return Ranges.empty(), (), ()
+        rows = self._program_ranges[self._level == 0]
+        owner = (ranges.process if self.by_process(0) else ranges.thread)[rows]
+        label, texts = self._labels
+        names: dict[str, int] = {}
+        first: list[int] = []
+        ends: list[int] = []
+        named: list[int] = []
+        begins: dict[int, list[Int64]] = {}
+        for number in distinct(owner):
+            mine = rows[owner == number]
+            for begin, last, period in turns(self._bare_label[mine]):
+                one, at = np.unique(label[mine[begin : last + 1]], return_index=True)
+                told = [texts[each] for each in one[np.argsort(at)].tolist()]
+                first.append(int(mine[begin]))
+                ends.append(int(ranges.end_ns[mine[last]]))
+                named.append(names.setdefault(loop_name(told), len(names)))
+                turn = ranges.start_ns[mine[begin : last + 1 : period]]
+                begins.setdefault(named[-1], []).append(turn)
+        windows = replace(
+            ranges.take(np.array(first, np.int64)),
+            end_ns=np.array(ends, np.int64),
+            name=np.array(named, np.int32),
+        )
+        turns_ns = (np.sort(np.concatenate(begins[number])) for number in range(len(names)))
+        return windows, tuple(names), tuple(turns_ns)
+
+    @cached_property
+    def loops(self) -> tuple[Region, ...]:
+        """The regions of the loops whose steps are ranges: all that their threads launched there.
+
+        Loops of one name are instances of one region. Small ones are left out.
+        """
+        windows, names, begins = self._loop_windows
+        level = len(self.levels)
+        if not len(windows):
+            return ()
+        every = np.arange(len(windows))
+        covering = self._launched_in(windows, every, self.by_process(0), slice(None))
+        least = SMALL_REGION_SHARE * int(np.ptp(np.append(self.ops.start_ns, self.ops.end_ns)))
+        return tuple(
+            replace(region, turns_ns=begins[names.index(str(region.name))])
+            for region in self._build(level, covering >= 0, covering, windows.name, names)
+            if region.span_ns >= least
+        )
+
+    @cached_property
     def outermost_range(self) -> Int32:
         """Of each operation, the outermost range it was launched in: row of Trace.ranges, or -1."""
         return self._covering(0)
@@ -640,11 +723,7 @@ class Case:
         """
         other = np.zeros(len(before), np.bool_)
         open_ = np.ones(len(before), np.bool_)
-        label, texts = self._labels
-        bare: dict[str, int] = {}
-        label = np.array(
-            [bare.setdefault(NUMBER.sub("", text), len(bare)) for text in texts] or [0], np.int64
-        )[label]
+        label = self._bare_label
         for level in range(len(self.levels) if self.trace.ranges is not None else 0):
             a, b = self._covering(level, before), self._covering(level, after)
             differ = open_ & (a != b)
@@ -664,6 +743,11 @@ class Case:
         empty = np.empty(0, np.int64)
         if ranges is None or region.name is None:
             return empty, empty, np.empty(0, np.int32)
+        if region.level == len(self.levels):
+            loops, names, _ = self._loop_windows
+            loops = loops.take(loops.name == names.index(region.name))
+            loops = loops.take(loops.process == self.trace.devices[region.device].process)
+            return loops.start_ns, loops.end_ns, loops.thread
         label, texts = self._labels
         rows = self._program_ranges[self._level == region.level]
         rows = rows[ranges.process[rows] == self.trace.devices[region.device].process]
@@ -671,17 +755,33 @@ class Case:
         return ranges.start_ns[rows], ranges.end_ns[rows], ranges.thread[rows]
 
     def _regions_of(self, level: int) -> tuple[Region, ...]:
+        covering = self._covering(level) if level else self.outermost_range
+        considered = np.ones(len(covering), np.bool_)
+        if level or self.options.ranges:  # what no range covers was not asked for
+            considered = covering >= 0
+        label, texts = self._labels
+        return self._build(level, considered, covering, label, texts)
+
+    def _build(
+        self,
+        level: int,
+        considered: Bool,
+        covering: Int32,
+        label: npt.NDArray[Any],
+        texts: Sequence[str],
+    ) -> tuple[Region, ...]:
+        """Return the regions of a level: of the operations, where considered, by what covers them.
+
+        `label` is the place in `texts` of the name of what covers.
+        """
         ops, ranges = self.ops, self.trace.ranges
         owner = np.full(len(ops), -1, np.int32)
         place = np.full(len(ops), -1, np.int32)
         self._places.append((owner, place))
-        considered = in_classes(ops.op_class, ENGINE_CODES)
+        considered = considered & in_classes(ops.op_class, ENGINE_CODES)
         if self.options.window_ns:
             low, high = self.options.window_ns
             considered &= (ops.start_ns < high) & (ops.end_ns > low)
-        covering = self._covering(level) if level else self.outermost_range
-        if level or self.options.ranges:  # what no range covers was not asked for
-            considered &= covering >= 0
         rows = np.flatnonzero(considered)
         if not len(rows):
             return ()
@@ -710,7 +810,7 @@ class Case:
         del order, cell
         number += lowest
         named = np.full(len(number), -1, np.int64)
-        named[number >= 0] = self._labels[0][number[number >= 0]]
+        named[number >= 0] = label[number[number >= 0]]
         if level == 0:
             named = self._pool_small(rows, first, device, named)
         order = np.lexsort((number, named, device))
@@ -730,7 +830,7 @@ class Case:
         regions = [
             Region(
                 device=int(device[begin]),
-                name=self._labels[1][named[begin]] if named[begin] >= 0 else None,
+                name=texts[named[begin]] if named[begin] >= 0 else None,
                 level=level,
                 number=region,
                 rows=rows[first[begin] : ends[stop - 1]],
@@ -766,14 +866,14 @@ class Case:
         return self._places[region.level][1][operations].astype(np.int64)
 
     def search(self, rule: Callable[[Region], Finding | None]) -> tuple[Finding, ...]:
-        """Apply a rule to every region, the outermost first.
+        """Apply a rule to every region, loops first, then the outermost ranges.
 
         A finding stands for all that lies inside its region, unless ranges nested there account for
-        most of the time it names: then these are named instead.
+        most of the time it names: then these are named instead, but not each step of a loop.
         """
         found: list[Finding] = []
         reported = np.zeros(len(self.ops), np.bool_)
-        for level, regions in enumerate(self.levels):
+        for level, regions in ((-1, self.loops), *enumerate(self.levels)):
             for region in regions:
                 if reported[region.rows].any():
                     continue
@@ -793,11 +893,14 @@ class Case:
             inside = np.bincount(numbers[numbers >= 0], minlength=len(self.levels[deeper]))
             nested: list[Finding] = []
             for inner in self.levels[deeper]:
-                if inside[inner.number] == len(inner.rows):
+                if inner.name is not None and inside[inner.number] == len(inner.rows):
                     part = rule(inner)
                     if part is not None:
                         nested += self._narrowed(rule, inner, part, deeper + 1)
-            if sum(_named_ns(part) for part in nested) >= NARROW_SHARE * whole:
+            if (
+                len(nested) < MIN_TURNS
+                and sum(_named_ns(part) for part in nested) >= NARROW_SHARE * whole
+            ):
                 return nested
         return [finding]
 
@@ -944,7 +1047,7 @@ class Case:
         It saves no more than perfect overlap would; `share` is the least part of the span.
         """
         saving = min(held.held_ns, region.potential_ns)
-        often = len(held.calls) >= repeats * region.instances
+        often = len(held.calls) >= region.often(repeats)
         return saving if often and saving >= share * region.span_ns else None
 
     # Findings
