@@ -48,11 +48,17 @@ def details(timeline: Timeline, number: int, item: int) -> dict[str, Any]:
     if name == "operations":
         return _operation(timeline, row, placed, item)
     start, end = int(table.start_ns[item]), int(table.end_ns[item])
-    facts: Facts = [
-        ("duration", _exact(end - start) if end >= 0 else "never ended"),
-        ("start", _at(start + placed.shift_ns)),
-        ("thread", str(placed.trace.threads[table.thread[item]].tid)),
-    ]
+    shift = placed.shift_ns
+    length, begun = _exact(end - start) if end >= 0 else "never ended", _at(start + shift)
+    facts: Facts = [("duration", length), ("start", begun)]
+    if row.kind == "range":  # its bar is what the GPU did of it
+        start, end = _on_gpu(placed, row.device, item)
+        facts = [
+            ("duration", _exact(end - start)),
+            ("start", _at(start + shift)),
+            ("on the host", f"{length} {begun}"),
+        ]
+    facts.append(("thread", str(placed.trace.threads[table.thread[item]].tid)))
     arrows: list[dict[str, Any]] = []
     if name == "api":
         result = int(table.result[item])
@@ -77,6 +83,19 @@ def details(timeline: Timeline, number: int, item: int) -> dict[str, Any]:
     text = placed.trace.strings[table.name[item]]
     mark = _mark(timeline, row.trace, text, start, end)
     return {"title": mark["name"], "facts": facts, "why": "", "arrows": arrows, "mark": mark}
+
+
+def _on_gpu(placed: Placed, device: int, item: int) -> tuple[int, int]:
+    """Return when a range's first operation on a device started, and its last ended.
+
+    Raises
+    ------
+    IndexError
+        It has none there.
+    """
+    ranges = placed.ranges
+    (mine,) = np.nonzero((ranges.range_row == item) & (ranges.device == device))
+    return int(ranges.start_ns[mine[0]]), int(ranges.end_ns[mine[0]])
 
 
 def _mark(timeline: Timeline, number: int, text: str, start: int, end: int) -> dict[str, Any]:

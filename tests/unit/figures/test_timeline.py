@@ -339,6 +339,32 @@ def test_an_operation_says_what_it_is_and_what_it_waited_for() -> None:
     assert call["arrows"][0]["item"] == 0
 
 
+def test_a_range_on_the_gpu_has_the_times_of_its_work_there() -> None:
+    trace = make_trace(
+        kernels=[
+            (50, 80, "s7", {"launch": 1}),
+            (60, 90, "s7", {"launch": 2, "device": 1}),
+        ],
+        ranges=[("step", 0, 10), ("idle", 20, 30)],
+        devices=2,
+    )
+    timeline = Timeline([trace])
+    first, second = (n for n, row in enumerate(timeline.rows) if row.kind == "range")
+    shift = timeline.placed[0].shift_ns
+
+    known = details(timeline, first, 0)
+    assert (known["mark"]["start"], known["mark"]["end"]) == (50 + shift, 80 + shift)
+    facts = dict(known["facts"])
+    assert facts["duration"] == "30 ns"
+    assert facts["start"] == f"at {(50 + shift) / 1e6:.6f} ms"
+    assert facts["on the host"] == f"10 ns at {shift / 1e6:.6f} ms"
+    assert details(timeline, second, 0)["mark"]["start"] == 60 + shift
+    host = details(timeline, row_of(timeline, "nvtx"), 0)
+    assert (host["mark"]["start"], host["mark"]["end"]) == (shift, 10 + shift)
+    with pytest.raises(IndexError):
+        details(timeline, first, 1)  # launched nothing
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
