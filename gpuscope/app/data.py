@@ -12,6 +12,7 @@ from gpuscope.figures.details import details
 from gpuscope.figures.listing import COLUMNS, Condition, csv_rows, listing, shown_columns, values
 from gpuscope.figures.names import PatternError, check
 from gpuscope.figures.palette import style_sheet
+from gpuscope.figures.search import Place, found
 from gpuscope.figures.timeline import ASSETS, plain
 from gpuscope.report.rows import saving_parts
 from gpuscope.report.table import csv_text
@@ -172,6 +173,17 @@ def register(server: Flask, session: Session) -> None:
             return _json(details(timeline, number("row"), number("item")))
         except IndexError:
             abort(404)
+
+    @server.get("/found")
+    def _found() -> Response:
+        """Answer how many things are called so, and which comes next where that is asked for."""
+        at = None
+        if "at" in request.args:
+            at = Place(number("at"), number("row", -1), number("item", -1))
+        step = number("step", 1)
+        if step not in (1, -1):
+            abort(400)
+        return _json(found(timeline, pattern(), at, step))
 
     @server.get("/operations")
     def _operations() -> Response:

@@ -44,13 +44,13 @@ _LETTER_SHARE = 0.0125
 """Width of a letter as a share of the bar: a part too narrow for its label carries none."""
 
 KEYS = (
-    ("W S or + −", "zoom in and out"),
+    ("W S or + −", "zoom in and out, as ↑ ↓ on the timeline"),
     ("A D or ← →", "move"),
     ("F", "fit the whole trace, or the picked range"),
-    ("N P", "the next, the previous operation of the row"),
+    ("N P", "the next, the previous operation of the row, or of what is searched for"),
     ("/", "find names: a regular expression"),
     ("B", "select the stretch of what is picked, or of what is seen"),
-    ("Z", "zoom to the selection"),
+    ("Z", "zoom to the selection, or to what is picked"),
     ("Esc", "drop what is picked, then the selection"),
     ("T", "light or dark"),
     ("?", "this list"),
@@ -59,8 +59,13 @@ MOUSE = (
     "Wheel: zoom at the cursor; over the names of the rows it scrolls. Drag: move. Drag on the "
     "time axis, or with Shift: select a stretch, whose figures are shown at once. Click: what an "
     "operation is and what it waited for. Double click: fit. A click on a row's name folds it; "
-    "drag it, or press Alt with ↑ ↓, to move it. The address keeps all of this."
+    "drag it, or press Alt with ↑ ↓, to move it."
 )
+ADDRESS = (
+    "The address keeps all of this, and the browser's Back leads to where you were before a leap: "
+    "a card, a finding, a row of a table, a search."
+)
+"""What only the page has."""
 
 
 def page(session: Session) -> Any:
@@ -83,7 +88,7 @@ def page(session: Session) -> Any:
                 if session.devices
                 else [nothing_ran()]
             ),
-            help_dialog(),
+            help_dialog(ADDRESS),
         ],
         className="page",
     )
@@ -432,6 +437,7 @@ def timeline_panel(items: Sequence[tuple[str, str]]) -> Any:
                     html.Label("Range", htmlFor="range"),
                     html.Select([whole], id="range"),
                     _box("find", "Find names  /", "Find names: a regular expression"),
+                    html.Span(id="find-count", className="where", role="status"),
                     _box("rows", "Filter rows", "Rows to show: a regular expression"),
                     html.Span(id="window", className="where", role="status"),
                     html.Div(
@@ -609,14 +615,15 @@ def _examples(session: Session, number: int, finding: Finding) -> list[Any]:
     return buttons
 
 
-def help_dialog() -> Any:
-    """Return the list of keys."""
+def help_dialog(more: str = "") -> Any:
+    """Return the list of keys, and what else there is to know."""
     rows = [html.Div([html.Kbd(keys), html.Span(what)]) for keys, what in KEYS]
     return html.Dialog(
         [
             html.H2("Keyboard"),
             *rows,
             html.P(MOUSE),
+            *([html.P(more)] if more else []),
             html.Form(html.Button("Close", className="icon wide"), method="dialog"),
         ],
         id="help",

@@ -664,7 +664,7 @@ class Timeline:
         """
         column = max(1, -(-(high_ns - low_ns) // pixels))
         low = low_ns - low_ns % column
-        all_parts = self._matching(pattern) if pattern else self._parts
+        all_parts = self.matching(pattern)
         rows = [row for row in rows if row in all_parts]
         near = max(1, most // max(NEAR_ROWS, len(rows)))
         names: dict[str, int] = {}
@@ -734,6 +734,18 @@ class Timeline:
             The pattern is no regular expression, or takes too long.
         """
         return self._named(number, pattern)
+
+    def matching(self, pattern: str) -> dict[int, Parts]:
+        """Return the intervals of each row in whose names `pattern` is found, by their paint.
+
+        Bands and idle time are kept whole; without a pattern all is.
+
+        Raises
+        ------
+        PatternError
+            The pattern is no regular expression, or takes too long.
+        """
+        return self._matching(pattern) if pattern else self._parts
 
     def _find_names(self, number: int, pattern: str) -> npt.NDArray[np.bool_]:
         strings = self.placed[number].trace.strings

@@ -311,7 +311,9 @@ def test_names_are_found(streams: Page) -> None:
     streams.press(Keys.ENTER)
     first = streams.until(lambda: streams.script("return window.gpuscope.page.state().picked"))
     assert first["name"] == "D2H copy"
+    streams.until(lambda: streams.text("#find-count") == "1 of 25")
     streams.press("n")
+    streams.until(lambda: streams.text("#find-count") == "2 of 25")
     streams.until(
         lambda: streams.script("return window.gpuscope.page.state().picked.item") != first["item"]
     )
@@ -323,6 +325,139 @@ def test_names_are_found(streams: Page) -> None:
     streams.press("(")
     assert streams.script("return document.activeElement.getAttribute('aria-invalid')") == "true"
     assert complaints(streams) == []
+
+
+def test_ranges_and_calls_are_found_too_and_what_is_not_there_is_said(streams: Page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    def kind() -> Any:
+        return streams.script(
+            "const p = window.gpuscope.page, { picked } = p.state();"
+            "return picked && p.meta.rows[picked.row].kind"
+        )
+
+    def search(text: str) -> None:
+        streams.press("/")
+        streams.press(text)
+
+    search("^streamed$")
+    streams.until(lambda: streams.text("#find-count") == "3 found")
+    streams.press(Keys.ENTER)
+    streams.until(lambda: kind() == "range")
+    streams.press(Keys.ENTER)  # the timeline has the focus, and goes on
+    streams.until(lambda: streams.text("#find-count") == "2 of 3")
+    search("cudaDeviceSync")
+    streams.press(Keys.ENTER)
+    streams.until(lambda: kind() == "thread")
+    search("no such name")
+    streams.until(lambda: streams.text("#find-count") == "none found")
+    find, rows = (streams.chrome.find_element("id", name) for name in ("find", "rows"))
+    find.send_keys(Keys.CONTROL, "a", Keys.BACKSPACE)
+    streams.until(lambda: streams.text("#find-count") == "")
+    rows.send_keys("no such row")
+    streams.until(lambda: streams.text(".tl-trouble") == "No row is called so.")
+    rows.send_keys(Keys.CONTROL, "a", Keys.BACKSPACE)
+    streams.until(lambda: streams.text(".tl-trouble") == "")
+
+
+def test_back_leads_to_before_a_leap(streams: Page) -> None:
+    def seen() -> tuple[Any, ...]:
+        picked = streams.script("return window.gpuscope.page.state().picked?.item")
+        return *streams.axis(), picked, streams.text("#scope-title")
+
+    streams.press("w")  # no leap: it has no entry
+    streams.settle()
+    start = seen()
+    streams.chrome.find_elements("css selector", ".card")[1].click()
+    streams.until(lambda: streams.text("#scope-title") == "Range streamed, 3 instances")
+    streams.settle()
+    carded = seen()
+    streams.chrome.find_element("css selector", ".finding .example").click()
+    streams.until(lambda: "op=" in streams.chrome.current_url)
+    streams.press("d")
+    streams.settle()
+    moved = seen()
+    streams.chrome.back()
+    streams.until(lambda: seen() == carded)
+    assert streams.script("return document.querySelector('#range').selectedOptions[0].label") == (
+        "streamed"
+    )
+    streams.chrome.back()
+    streams.until(lambda: seen()[:3] == start[:3])
+    for _ in range(2):
+        streams.chrome.forward()
+        streams.settle()
+    streams.until(lambda: seen() == moved)
+
+
+def test_z_zooms_to_what_is_picked(streams: Page) -> None:
+    streams.press("n")
+    picked = streams.until(lambda: streams.script("return window.gpuscope.page.state().picked"))
+    streams.press("z")
+    wide = picked["end"] - picked["start"]
+    assert streams.axis() == (picked["start"] - wide, picked["end"] + wide)
+
+
+def test_up_and_down_scroll_the_page_until_the_timeline_has_the_focus(streams: Page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    streams.chrome.set_window_size(1440, 500)
+    streams.open()
+    before = streams.axis()
+    streams.press(Keys.ARROW_DOWN)
+    streams.until(lambda: streams.script("return scrollY > 0"))
+    assert streams.axis() == before
+    streams.script("document.querySelector('.tl-canvas').focus()")
+    streams.press(Keys.ARROW_UP)
+    assert streams.axis()[1] - streams.axis()[0] < before[1] - before[0]
+
+
+def test_pinching_zooms_as_far_as_a_wheel(streams: Page) -> None:
+    def zoomed(wheel: str) -> float:
+        low, high = streams.axis()
+        streams.script(
+            "document.querySelector('.tl-canvas').dispatchEvent(new WheelEvent('wheel', "
+            f"{{ {wheel}, cancelable: true }}))"
+        )
+        return (streams.axis()[1] - streams.axis()[0]) / (high - low)
+
+    assert zoomed("ctrlKey: true, deltaY: -10") == pytest.approx(zoomed("deltaY: -100"), rel=0.01)
+    assert zoomed("ctrlKey: true, deltaY: -120") == pytest.approx(zoomed("deltaY: -120"), rel=0.01)
+
+
+def test_the_menu_closes(streams: Page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    def is_open() -> Any:
+        return streams.script("return document.querySelector('.menu').open")
+
+    summary = streams.chrome.find_element("css selector", ".menu summary")
+    summary.click()
+    assert is_open()
+    streams.press(Keys.ESCAPE)
+    assert not is_open()
+    assert streams.script("return document.activeElement.tagName") == "SUMMARY"
+    summary.click()
+    streams.canvas().click()
+    assert not is_open()
+
+
+def test_the_classes_keep_their_colours_where_the_system_picks_all_others(
+    chrome: Chrome, serve: Callable[[Path], Page]
+) -> None:
+    page = serve(samples.path("streams"))
+    page.open()
+    colours = (
+        "const colored = '.tl-chip .swatch, .fill.overlapped, #partition > div';"
+        "return [...document.querySelectorAll(colored)]"
+        ".map((each) => getComputedStyle(each).background)"
+    )
+    usual = page.script(colours)
+    forced = {"features": [{"name": "forced-colors", "value": "active"}]}
+    chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", forced)
+    assert page.script("return matchMedia('(forced-colors: active)').matches")
+    assert page.script(colours) == usual
+    page.keep("streams-forced-colours")
 
 
 def test_rows_are_filtered_folded_and_moved(streams: Page) -> None:
@@ -564,6 +699,12 @@ def test_the_page_fits_a_projector(streams: Page) -> None:
         "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     )
     streams.keep("streams-1280")
+
+
+def test_a_wide_screen_is_used(streams: Page) -> None:
+    streams.chrome.set_window_size(2560, 1200)
+    streams.open()
+    assert streams.canvas().rect["width"] > 2_000
 
 
 def test_the_page_fits_a_phone(serve: Callable[[Path], Page]) -> None:

@@ -14,7 +14,8 @@
 
   // The address: all of the state, times in ns from the first operation.
 
-  function write(api, device, table) {
+  // A leap has an entry of its own in the browser's history, so that Back leads to before it.
+  function write(api, device, table, leap) {
     const state = api.state(), query = new URLSearchParams({ from: state.low, to: state.high });
     const { rows, paints, ranges } = api.meta;
     if (state.range >= 0) query.set("range", ranges[state.range].name.length <= 100 ? ranges[state.range].name : `#${state.range}`);
@@ -31,13 +32,15 @@
     if (open !== "operations" || sorted !== "start" || direction < 0 || filters !== "{}") query.set("table", [open, sorted, direction].join("."));
     if (filters !== "{}") query.set("where", filters);
     query.set("theme", document.documentElement.dataset.theme);
-    history.replaceState(null, "", `?${query}`);
+    if (`?${query}` === location.search) return;
+    if (leap) history.pushState(null, "", `?${query}`);
+    else history.replaceState(null, "", `?${query}`);
   }
 
   function read(api) {
     const query = new URLSearchParams(location.search), { rows, paints, ranges } = api.meta;
     const numbers = (name, mark) => (query.get(name) || "").split(mark).filter(Boolean).map(Number).filter(Number.isInteger);
-    const folded = new Set(api.state().folded);
+    const folded = new Set(rows.map((row, number) => number).filter((number) => !rows[number].unfolded));
     for (const number of numbers("fold", ",")) if (number < rows.length && !folded.delete(number)) folded.add(number);
     const name = query.get("range") || "";
     const order = numbers("order", ",");
@@ -47,17 +50,18 @@
       brush: select && +select[2] > +select[1] ? [+select[1], +select[2]] : null,
       find: query.get("find") || "", rows: query.get("rows") || "", folded,
       hidden: new Set((query.get("hide") || "").split(",").map((each) => paints.findIndex((paint) => paint.name === each)).filter((at) => at >= 0 && at < api.meta.hideable)),
-      order: new Set(order).size === rows.length && order.every((number) => number in rows) ? order : api.state().order,
+      order: new Set(order).size === rows.length && order.every((number) => number in rows) ? order : rows.map((row, number) => number),
     });
     const [low] = numbers("from", " "), [high] = numbers("to", " ");
     if (high > low) {
       const range = ranges[api.state().range];
-      api.show(low, high, Boolean(range) && range.low === low && range.high === high);
+      api.show(low, high, range && range.low === low && range.high === high ? api.state().range : -1);
     } else {
       api.fit();
     }
     const [row, item] = (query.get("op") || "").split(".").map(Number);
     if (row in rows && item >= 0) pickItem(api, row, item);
+    else if (api.state().picked) api.pick(null);
   }
 
   // What is picked
@@ -86,16 +90,30 @@
     api.pick(mark);
   }
 
-  // Go to the next operation, or the one before, whose name is searched for.
-  function find(api, direction) {
-    const { picked, low, find: text } = api.state(), at = picked ? picked.start : low;
-    const span = direction > 0 ? { low: at, high: api.meta.end_ns + 1 } : { low: -1, high: at };
-    ask("/operations", { ...span, find: text, sort: "start", descending: direction > 0 ? 0 : 1 }).then(({ rows }) => {
-      const other = (row) => !picked || row.row !== picked.row || row.item !== picked.item;
-      const beyond = (row) => (direction > 0 ? row.start >= at : row.start <= at);
-      const found = rows.find((row) => other(row) && beyond(row) && !(picked && row.start === at && (row.item - picked.item) * direction < 0));
-      if (found) go(api, found);
-    }, () => {});
+  // How many things are called what is searched for, and which of them is gone to.
+  let asked = 0, going = false;
+  function count(text, step) {
+    const mine = ++asked, place = byId("find-count");
+    if (!step) { going = false; place.textContent = ""; }
+    if (!text) return Promise.resolve(null);
+    return ask("/found", { find: text, ...step }).then(({ total, number, mark }) => {
+      if (mine !== asked) return null;
+      const all = total.toLocaleString("en-US");
+      place.textContent = number ? `${number.toLocaleString("en-US")} of ${all}` : `${total ? all : "none"} found`;
+      return mark;
+    }, () => null);
+  }
+
+  // Go to the next thing, or the one before, whose name is searched for.
+  function find(api, step) {
+    const { picked, low, find: text } = api.state();
+    count(text, { step, at: Math.round(picked ? picked.start : low), ...(picked ? { row: picked.row, item: picked.item } : {}) }).then((mark) => {
+      if (!mark) return;
+      // The first is a leap, from it on one goes step by step.
+      (going ? api.see : api.reveal)(mark);
+      going = true;
+      api.pick(mark);
+    });
   }
 
   // Tables
@@ -204,8 +222,7 @@
         const use = () => {
           if (row.item !== undefined) go(api, row);
           else if (row.window) {
-            if (row.range !== undefined && row.range !== null) api.state().range = row.range;
-            api.show(...row.window, row.range !== undefined && row.range !== null);
+            api.show(...row.window, row.range ?? -1);
             if (row.op) pickItem(api, ...row.op);
           }
         };
@@ -294,11 +311,13 @@
 
   function start(meta) {
     const source = { view: ({ low, high, pixels, rows, find }) => ask("/view", { low, high, pixels, rows: rows.join(), find }) };
-    let device = +(new URLSearchParams(location.search).get("device") || 0), table = null, waiting = 0, late = 0;
+    let device = 0, table = null, waiting = 0, late = 0, leaps = false, sought = "";
     const tell = (state) => {
+      if (state.find !== sought) count(sought = state.find);
       clearTimeout(waiting);
       waiting = setTimeout(() => {
-        write(api, device, table.state());
+        write(api, device, table.state(), leaps);
+        leaps = false;
         window.dash_clientside.set_props("view", { data: { low: state.low, high: state.high, range: state.range, brush: state.brush, device } });
       }, 120);
       clearTimeout(late);
@@ -306,12 +325,23 @@
     };
     const api = window.gpuscope.timeline(byId("timeline"), meta, source, {
       picked: (mark) => fillDetails(api, mark),
+      leap: () => {
+        if (!leaps) write(api, device, table.state());
+        leaps = true;
+      },
       hovered: ({ row, item }) => ask("/item", { row, item }).then(({ title, facts, why }) => [title, ...facts.map(([name, text]) => `${name}: ${text}`), ...(why ? [why] : [])]),
     });
     window.gpuscope.page = api;
     table = tables(api);
-    const asked = new URLSearchParams(location.search);
-    table.restore(...(asked.get("table") || "operations.start.1").split("."), asked.get("where") || "{}");
+    const restore = () => {
+      const query = new URLSearchParams(location.search);
+      table.restore(...(query.get("table") || "operations.start.1").split("."), query.get("where") || "{}");
+      device = +(query.get("device") || 0);
+      byId("device").value = String(device);
+      leaps = true; // what leads there is none
+      read(api);
+      leaps = false;
+    };
     api.listen(tell);
     window.gpuscope.connect(api, {
       csv: () => {
@@ -324,8 +354,8 @@
       previous: () => (api.state().find ? find(api, -1) : api.step(-1)),
       link: () => { write(api, device, table.state()); return navigator.clipboard.writeText(location.href); },
     });
-    read(api);
-    byId("device").value = String(device);
+    restore();
+    window.addEventListener("popstate", restore);
     byId("device").addEventListener("change", (event) => { device = +event.target.value; tell(api.state()); });
     document.addEventListener("click", (event) => {
       if (!event.target.closest) return;

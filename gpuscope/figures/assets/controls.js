@@ -60,10 +60,13 @@
   // Keys and buttons that page and report share: an element with data-act does what it names.
 
   const KEYS = {
-    w: "zoom-in", "+": "zoom-in", "=": "zoom-in", arrowup: "zoom-in", s: "zoom-out", "-": "zoom-out", arrowdown: "zoom-out",
+    w: "zoom-in", "+": "zoom-in", "=": "zoom-in", s: "zoom-out", "-": "zoom-out",
     a: "move-left", arrowleft: "move-left", d: "move-right", arrowright: "move-right", f: "fit", n: "next", p: "previous",
     z: "to-brush", b: "brush", escape: "clear", "/": "search", "?": "help", t: "theme",
   };
+
+  // Elsewhere these scroll the page, and press its buttons.
+  const KEYS_OF_TIMELINE = { arrowup: "zoom-in", arrowdown: "zoom-out", enter: "next" };
 
   function download(name, blob) {
     const link = document.createElement("a");
@@ -71,6 +74,12 @@
     link.download = name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  // What is picked, with as much again on either side.
+  function around({ start, end }) {
+    const wide = Math.max(end - start, 10);
+    return [start - wide, end + wide];
   }
 
   function typing(target) {
@@ -88,7 +97,11 @@
       fit: () => api.fit(),
       next: () => api.step(1),
       previous: () => api.step(-1),
-      "to-brush": () => { const { brush } = api.state(); if (brush) api.show(...brush); },
+      "to-brush": () => {
+        const { brush, picked } = api.state();
+        if (brush) api.show(...brush);
+        else if (picked) api.show(...around(picked));
+      },
       // By keyboard, too: the stretch of what is picked, or all that is seen.
       brush: () => {
         const { picked, low, high } = api.state();
@@ -113,18 +126,26 @@
       }
       const help = byId("help");
       if (event.ctrlKey || event.metaKey || event.altKey || (help && help.open)) return;
-      if (act(KEYS[event.key.toLowerCase()])) event.preventDefault();
+      const key = event.key.toLowerCase(), known = box.matches(".tl-canvas") && KEYS_OF_TIMELINE[key];
+      if (act(known === "next" && event.shiftKey ? "previous" : known || KEYS[key])) event.preventDefault();
     });
     document.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && event.target.matches("tr[data-low]")) event.target.click();
     });
+    const menu = document.querySelector(".menu");
+    document.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !menu || !menu.open) return;
+      menu.open = false;
+      menu.querySelector("summary").focus();
+      event.stopPropagation();
+    }, true);
+    document.addEventListener("pointerdown", (event) => { if (menu && !menu.contains(event.target)) menu.open = false; });
     document.addEventListener("click", (event) => {
       if (!event.target.closest) return;
       const button = event.target.closest("[data-act]"), to = event.target.closest("[data-low]");
       if (button) act(button.dataset.act);
       else if (to) {
-        if (to.dataset.range !== undefined) api.state().range = +to.dataset.range;
-        api.show(+to.dataset.low, +to.dataset.high, to.dataset.range !== undefined);
+        api.show(+to.dataset.low, +to.dataset.high, to.dataset.range === undefined ? -1 : +to.dataset.range);
         document.querySelector(".tl").scrollIntoView({ block: "nearest" });
       }
     });
@@ -132,7 +153,7 @@
     const { end_ns } = api.meta, range = byId("range");
     api.meta.ranges.forEach((each, at) => { element("option", "", range, { value: at }).textContent = each.label; });
     range.value = String(api.state().range);
-    range.addEventListener("change", () => { api.state().range = +range.value; api.fit(); });
+    range.addEventListener("change", () => api.fit(+range.value));
     api.listen((state) => {
       range.value = String(state.range);
       const low = Math.max(0, state.low), high = Math.min(end_ns, state.high);
@@ -151,7 +172,9 @@
         if (!bad) waiting = setTimeout(() => api.set({ [name]: box.value }), 150);
       });
       box.addEventListener("keydown", (event) => {
-        if (event.key === "Enter") { box.blur(); if (name === "find") { api.set({ find: box.value }); act("next"); } }
+        if (event.key !== "Enter") return;
+        document.querySelector(".tl-canvas").focus({ preventScroll: true });
+        if (name === "find") { api.set({ find: box.value }); act(event.shiftKey ? "previous" : "next"); }
       });
     }
   }

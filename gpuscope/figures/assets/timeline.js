@@ -54,7 +54,7 @@
 
   // meta: what Timeline.describe returns. source: {view(request) -> promise of Timeline.view's
   // answer, whole: true where that answer holds all there is}. hooks: picked(mark),
-  // hovered(mark) -> promise of lines for the tip.
+  // hovered(mark) -> promise of lines for the tip, leap() before another place is shown.
   function timeline(root, meta, source, hooks) {
     const { rows, paints } = meta;
     const fitLow = -Math.max(1, Math.round(meta.end_ns * 0.02)), fitHigh = meta.end_ns - fitLow;
@@ -63,7 +63,7 @@
       hidden: new Set(), folded: new Set(), find: "", rows: "", order: rows.map((_, number) => number),
     };
     rows.forEach((row, number) => { if (!row.unfolded) state.folded.add(number); });
-    let theme = "light", colors = {}, data = null, asked = null, next = null, shown = [], total = 0;
+    let noRow = false, theme = "light", colors = {}, data = null, asked = null, next = null, shown = [], total = 0;
     let pointer = null, drag = null, arrows = [], drawing = false, stale = true;
     const sought = { rows: { text: "", hits: null }, names: { text: "", hits: null } };
     const scene = document.createElement("canvas");
@@ -137,6 +137,10 @@
         y += height;
       }
       total = y;
+      if (noRow !== Boolean(wanted && !kept.size)) {
+        noRow = !noRow;
+        fail(noRow ? "No row is called so." : "");
+      }
       const most = Math.max(160, window.innerHeight * 0.62);
       scroller.style.height = `${Math.min(total + 2, most)}px`;
       space.style.height = `${total}px`;
@@ -597,13 +601,14 @@
       for (const listener of listeners) listener(state);
     }
 
-    function show(low, high, keep) {
+    // Show a stretch of time: that of a range if its number is given.
+    function show(low, high, range = -1) {
       const widest = 2 * (fitHigh - fitLow), wide = Math.min(Math.max(high - low, MIN_WIDTH_NS), widest);
       const middle = (low + high) / 2;
       const begin = Math.min(Math.max(middle - wide / 2, fitLow - wide / 2), fitHigh - wide / 2);
       state.low = Math.round(begin);
       state.high = Math.round(begin + wide);
-      if (!keep) state.range = -1;
+      state.range = range;
       draw();
       load();
       changed();
@@ -619,10 +624,10 @@
       show(state.low + step, state.high + step);
     }
 
-    function fit() {
-      const range = meta.ranges && meta.ranges[state.range];
-      if (range) { show(range.low, range.high, true); return; }
-      show(fitLow, fitHigh);
+    function fit(number = state.range) {
+      const range = meta.ranges && meta.ranges[number];
+      if (range) show(range.low, range.high, number);
+      else show(fitLow, fitHigh);
     }
 
     // Show where an item is, unless it is seen well already.
@@ -674,8 +679,10 @@
 
     canvas.addEventListener("wheel", (event) => {
       event.preventDefault();
+      // Fingers that pinch come as a wheel with Ctrl, in steps a tenth of a wheel's.
+      const [by, most] = event.ctrlKey ? [10 * event.deltaY, 120] : [event.deltaY, 400];
       if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) move((event.deltaX || event.deltaY) / 1000);
-      else zoom(Math.exp(Math.max(-400, Math.min(400, event.deltaY)) / 500), event.offsetX);
+      else zoom(Math.exp(Math.max(-most, Math.min(most, by)) / 500), event.offsetX);
     }, { passive: false });
     const brushing = (event) => event.shiftKey || event.target === ruler;
     for (const place of [canvas, ruler]) {
@@ -717,7 +724,7 @@
       });
       place.addEventListener("pointerleave", () => { pointer = null; hovering++; tip.style.display = "none"; refresh(); });
     }
-    canvas.addEventListener("dblclick", fit);
+    canvas.addEventListener("dblclick", () => api.fit());
     scroller.addEventListener("scroll", () => { draw(); load(); });
     new ResizeObserver(() => arrange()).observe(root);
 
@@ -757,10 +764,11 @@
       return new Promise((resolve) => made.toBlob(resolve, "image/png"));
     }
 
+    const leaping = (go) => (...where) => { if (hooks.leap) hooks.leap(); go(...where); };
     const api = {
       // Tell who listens to the page.
       say(text) { said.textContent = text; },
-      meta, show, reveal, zoom, move, fit, pick, step, svg, png, paint_ms: 0,
+      meta, show: leaping(show), reveal: leaping(reveal), see: reveal, fit: leaping(fit), zoom, move, pick, step, svg, png, paint_ms: 0,
       state: () => state,
       listen: (listener) => listeners.push(listener),
       set(values) {
