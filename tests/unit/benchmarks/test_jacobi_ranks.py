@@ -298,6 +298,7 @@ class TimedSession:
 
     def measure(self, passes: Any, reps: int, *, check: Any, corrupt: Any) -> Any:
         for item in passes:
+            assert item.waits  # else the host would wait behind a closed gate
             item.issue()
         check()
         if corrupt is not None:
@@ -473,6 +474,27 @@ def test_the_proof_has_rows_and_columns_for_every_rank(
     with pytest.raises(StopIteration):
         jacobi_ranks._prove(SimpleNamespace(size=ranks, rank=ranks - 1), make, cut_columns)  # type: ignore[arg-type]
     assert sorted(grids) == expected
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, [True]), (2, [True, False])])
+def test_the_proof_has_periodic_and_open_ends_where_something_is_exchanged(
+    size: int, expected: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proved = []
+    norms: dict[int, float] = {}
+
+    def start(make: Any, block: Any, norm_every: int) -> Any:
+        proved.append(block.periodic)
+        return SimpleNamespace(
+            run=lambda steps: None, totals=norms, total_norm=lambda: 0.0, tile=None
+        )
+
+    monkeypatch.setattr(jacobi_ranks, "_PROOFS", ((13, 11),))
+    monkeypatch.setattr(jacobi_ranks, "start_variant", start)
+    session = SimpleNamespace(check=lambda check: None)
+    ranks: Any = SimpleNamespace(size=size, rank=0, session=session)
+    jacobi_ranks._prove(ranks, overlapped, cut_columns=False)
+    assert proved == expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import argparse
 import ctypes
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from functools import partial
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ from gpuscope.benchmarks._harness.queued import (
     NcclSteps,
     Queued,
 )
-from gpuscope.benchmarks._harness.stencil import prove_tile
+from gpuscope.benchmarks._harness.stencil import prove_tile, reference_step
 from gpuscope.benchmarks.jacobi_nvshmem import _Puts
 from gpuscope.errors import ProgramError, UsageError
 from tests.simulated_gpu import HOST, NULL, SimulatedGpu, SimulatedKernels, Stream, session
@@ -76,7 +76,8 @@ class Heap:
         stream.issue(lambda: None, lambda: bool(self.flat(signal, self.rank)[0] >= value))
 
     def barrier(self, stream: Any) -> None:
-        """Nothing: the twin's order is what is looked at here."""
+        """Let the stream wait for ever: what may go on without is what is looked at."""
+        stream.issue(lambda: None, lambda: False)
 
 
 class Alike:
@@ -96,6 +97,7 @@ def make(
     periodic: bool = True,
     norm_every: int = 2,
     skew_us: int = 0,
+    barrier: bool = False,
 ) -> list[_Puts]:
     """Return all ranks, on GPUs whose streams go on by one chance."""
     gpu = SimulatedGpu(seed, left_out)
@@ -114,7 +116,7 @@ def make(
         )
         kernels: Any = SimulatedKernels(gpu)
         fake: Any = heap
-        options: Any = {"order": order, "heap": fake, "barrier": False, "skew_us": skew_us}
+        options: Any = {"order": order, "heap": fake, "barrier": barrier, "skew_us": skew_us}
         everyone.append(_Puts(ranks, kernels, blocks[rank], norm_every, **options))
     return everyone
 
@@ -186,6 +188,42 @@ def test_inner_rows_beside_an_exchange_that_hangs(order: str, gets_on: bool) -> 
     edge, inner = alone.block.edges["up"], alone.block.inner
     assert (changed(0, edge), changed(1, edge)) == (True, False)
     assert (changed(0, inner), changed(1, inner)) == (gets_on, gets_on)
+
+
+@pytest.mark.parametrize("barrier", [False, True])
+def test_inner_rows_of_the_twin_wait_for_the_barrier_behind_the_exchange(barrier: bool) -> None:
+    (alone,) = make(1, CHAINED, 0, barrier=barrier)
+    target = alone.tile.other
+    before = target.copy()
+    alone.step(0)
+    with pytest.raises(AssertionError, match="can never come") if barrier else nullcontext():
+        alone.cp.cuda.runtime.deviceSynchronize()
+    halo, inner = target[0], alone.block.inner.slices
+    assert np.array_equal(halo, target[alone.block.own.end_row - 1])  # exchanged
+    assert np.array_equal(target[inner], before[inner]) is barrier
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_kernels_of_a_step_alone_leave_its_points_and_its_norm_alone(order: str) -> None:
+    for seed in SEEDS:
+        (alone,) = make(1, order, seed)
+        own = alone.block.own.slices
+        before = alone.tile.now.get()[own]
+        for _ in range(2):  # what is thrown away must not count the second time
+            alone.compute()
+        alone.finish()
+        alone.cp.cuda.runtime.deviceSynchronize()
+        expected, norm = reference_step(before)
+        assert np.array_equal(alone.tile.other.get()[own], expected)
+        assert alone.tile.norm.host[0] == pytest.approx(norm, rel=1e-12)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_host_waits_for_nothing_that_is_issued_behind_a_closed_gate(order: str) -> None:
+    (alone,) = make(1, order, 0)
+    alone.run(STEPS)
+    assert not alone.waits
+    assert HOST not in {who for who, _ in alone.cp.waits}
 
 
 # The norms on the way.
