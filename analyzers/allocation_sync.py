@@ -39,8 +39,7 @@ def run(trace: Trace, options: Options) -> Result:
 
     def calls(thread: int) -> Calls:
         all_calls = case.calls_of(("allocate",), thread)
-        kept = draining[all_calls.rows]
-        return Calls(all_calls.rows[kept], all_calls.start_ns[kept], all_calls.end_ns[kept])
+        return all_calls.take(draining[all_calls.rows])
 
     return Result(findings=case.search(lambda region: _rule(case, region, calls)))
 

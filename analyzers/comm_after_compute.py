@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import USES, Case, Region
-from gpuscope.intervals import length, subtract, union
+from gpuscope.intervals import length, union
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
@@ -40,7 +40,6 @@ def _rule(case: Case, transfer_ns: Int64 | None, region: Region) -> Finding | No
         return None
     ops, waits = case.ops, case.waits
     comm = region.rows[case.messages(region)]
-    kernels = np.flatnonzero((ops.device == region.device) & (ops.op_class == CODE["kernel"]))
     by_stream = waits.reason[comm] == REASON["stream"]
     by_event = waits.reason[comm] == REASON["event"]
     before = np.where(by_stream, waits.stream_op[comm], waits.event_op[comm])
@@ -54,7 +53,7 @@ def _rule(case: Case, transfer_ns: Int64 | None, region: Region) -> Finding | No
         follows &= end - begin - moving <= moving
         begin = np.maximum(begin, end - moving)
     moved = union(begin, end)
-    bare = subtract(moved, union(ops.start_ns[kernels], ops.end_ns[kernels]))
+    bare = case.under_no_kernel(region, moved)
     exposed = length(bare)
     count = int(follows.sum())
     if count < max(region.often(MIN_REPEATS), MIN_FOLLOWING_SHARE * len(comm)):

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import USES, Case, Region
-from gpuscope.intervals import length, subtract, sum_by, union
+from gpuscope.intervals import length, sum_by, union
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Abstention, Finding, Result
 from gpuscope.model.trace import Trace
@@ -61,13 +61,8 @@ def _rule(
     total, work = int(wait.sum()), int(duration.sum())
     if total < max(MIN_WAIT_SHARE * work, MIN_SPAN_SHARE * region.span_ns, 1):
         return None
-    kernels = np.flatnonzero((ops.device == region.device) & (ops.op_class == CODE["kernel"]))
-    exposed = length(
-        subtract(
-            union(ops.start_ns[comm], ops.start_ns[comm] + wait),
-            union(ops.start_ns[kernels], ops.end_ns[kernels]),
-        )
-    )
+    waiting = union(ops.start_ns[comm], ops.start_ns[comm] + wait)
+    exposed = length(case.under_no_kernel(region, waiting))
     ranks = _waited_for(None if late is None else late[comm], wait)
     matters = exposed >= MIN_SPAN_SHARE * region.span_ns
     # What one of n ranks does less the others do more, so that an n-th of the waiting stays.

@@ -46,18 +46,13 @@ def _batching(case: Case) -> Finding | None:
         return None
     ready = np.maximum(case.waits.ready_ns[rows], case.waits.call_end_ns[rows])
     late = case.ops.start_ns[rows] - ready
-    return Finding(
+    return Finding.of_trace(
         id="wddm-batching",
-        severity="info",
-        process=None,
-        device=None,
-        range=None,
         claim=(
             f"{len(rows)} times the GPU was idle though work had been launched, for "
             f"{format_ns(int(np.median(late)))} at the median: the driver sends launches in bursts"
         ),
         mechanism=f"operations start long after their calls returned, under {case.trace.system}",
-        removable="unknown",
         evidence={
             "count": len(rows),
             "held_ns": int(late.sum()),
@@ -67,7 +62,6 @@ def _batching(case: Case) -> Finding | None:
             "idle time of this trace says little about the program: look at Linux, or at the TCC "
             "driver model; calling cudaStreamQuery sends what was collected"
         ),
-        saving_ns=None,
     )
 
 
@@ -82,12 +76,8 @@ def _confidential(case: Case) -> Finding | None:
     if len(rows) < MIN_COPIES or blocked < BLOCKED_SHARE * len(rows):
         return None
     size = int(ops.size_bytes[rows].sum())
-    return Finding(
+    return Finding.of_trace(
         id="confidential-computing",
-        severity="info",
-        process=None,
-        device=None,
-        range=None,
         claim=(
             f"{blocked} of {len(rows)} asynchronous copies of pinned memory, "
             f"{format_bytes(size)} in all, kept their thread until they were done: the driver "
@@ -97,13 +87,11 @@ def _confidential(case: Case) -> Finding | None:
             "the calls cover their copies, as where confidential computing passes all data "
             "through encrypted buffers"
         ),
-        removable="unknown",
         evidence={"count": blocked, "copies": len(rows), "bytes": size},
         advice=(
             "overlap of copies is out of reach in this mode: see nvidia-smi conf-compute -f, and "
             "issue copies from a thread of their own"
         ),
-        saving_ns=None,
     )
 
 

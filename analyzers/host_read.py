@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.cases import USES, Calls, Case, Region, Windows
+from gpuscope.cases import USES, Case, Region, Windows
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
@@ -84,12 +84,8 @@ def _laid_bare(case: Case, region: Region) -> int:
         return 0
     reads, waits = case.reads
     rows = np.union1d(case.ops.launch[reads], waits)
-
-    def reads_of(thread: int) -> Calls:
-        mine = rows[case.api.thread[rows] == thread]
-        return Calls(mine, case.api.start_ns[mine], case.api.end_ns[mine])
-
-    return min(case.held_by(case.late(region), reads_of).held_ns, region.unhidden_ns)
+    held = case.held_by(case.late(region), lambda thread: case.calls_at(rows, thread))
+    return min(held.held_ns, region.unhidden_ns)
 
 
 def _in_mpi(case: Case, idle: Windows) -> Bool:

@@ -56,8 +56,7 @@ def _waits_between_work(case: Case, thread: int) -> Calls:
     before, after = mine[np.maximum(until - 1, 0)], mine[np.minimum(until, len(mine) - 1)]
     ends_phase |= case.in_other_ranges(before, after)
     for_a_read = np.isin(waits.rows, case.reads[1])
-    kept = np.flatnonzero(~ends_phase & ~for_a_read)
-    return Calls(waits.rows[kept], waits.start_ns[kept], waits.end_ns[kept])
+    return waits.take(~ends_phase & ~for_a_read)
 
 
 def _rule(case: Case, region: Region, calls: Callable[[int], Calls]) -> Finding | None:

@@ -60,12 +60,8 @@ def _not_observable(trace: Trace) -> list[Finding]:
         seen = [name for name in names if pattern.fullmatch(base_name(name))]
         if seen:
             found.append(
-                Finding(
+                Finding.of_trace(
                     id="not-observable",
-                    severity="info",
-                    process=None,
-                    device=None,
-                    range=None,
                     claim=(
                         f"the program uses {library}, which can transfer data without a row in the "
                         "trace: no overlap in these figures does not mean that there was none"
@@ -73,10 +69,8 @@ def _not_observable(trace: Trace) -> list[Finding]:
                     mechanism=(
                         f"{counted(len(seen), 'name is', 'names are')} its own, such as {seen[0]}"
                     ),
-                    removable="unknown",
                     evidence={"names": seen[:EXAMPLES]},
                     advice="judge it by time, or sample the links: --gpu-metrics-devices=all",
-                    saving_ns=None,
                 )
             )
     return found

@@ -11,8 +11,7 @@ import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import USES, Case, Region
-from gpuscope.intervals import length, subtract, union
-from gpuscope.model.classes import CODE
+from gpuscope.intervals import length, union
 from gpuscope.model.quality import HOST_LINK_BYTES_PER_S
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import STAGED
@@ -36,13 +35,7 @@ def run(trace: Trace, options: Options) -> Result:
 def _rule(case: Case, staged: Bool, region: Region) -> Finding | None:
     ops = case.ops
     mine = region.rows[staged[region.rows]]
-    kernels = np.flatnonzero((ops.device == region.device) & (ops.op_class == CODE["kernel"]))
-    bare_ns = length(
-        subtract(
-            union(ops.start_ns[mine], ops.end_ns[mine]),
-            union(ops.start_ns[kernels], ops.end_ns[kernels]),
-        )
-    )
+    bare_ns = length(case.under_no_kernel(region, union(ops.start_ns[mine], ops.end_ns[mine])))
     # Of a large copy the first piece alone may be recorded: it takes as long as its bytes at least.
     size_bytes = int(ops.size_bytes[mine].sum())
     stake_ns = max(bare_ns, size_bytes * NS_PER_S // HOST_LINK_BYTES_PER_S)

@@ -15,8 +15,8 @@ import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import COPY_CODES, USES, Case, Region
-from gpuscope.intervals import Cover, length, subtract, union
-from gpuscope.model.classes import CLASSES, CODE
+from gpuscope.intervals import Cover, length, union
+from gpuscope.model.classes import CLASSES
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.tables import PAGEABLE, STAGED
 from gpuscope.model.trace import Trace
@@ -90,11 +90,7 @@ def _rule(case: Case, alone: Bool, link_rate: Int64, region: Region) -> Finding 
         return None
     rows, best, took, rate = mine[slow], link_rate[mine][slow], took[slow], rate[slow]
     excess = np.maximum(took - (ops.size_bytes[rows] / best * 1e9).astype(np.int64), 0)
-    kernels = np.flatnonzero((ops.device == region.device) & (ops.op_class == CODE["kernel"]))
-    bare = subtract(
-        union(ops.start_ns[rows], ops.end_ns[rows]),
-        union(ops.start_ns[kernels], ops.end_ns[kernels]),
-    )
+    bare = case.under_no_kernel(region, union(ops.start_ns[rows], ops.end_ns[rows]))
     exposed = Cover(bare).within(ops.start_ns[rows], ops.end_ns[rows])
     saving = int(np.minimum(excess, exposed).sum())
     if saving < MIN_SAVING_SHARE * region.span_ns:

@@ -32,23 +32,6 @@ def run(trace: Trace, options: Options) -> Result:
     return Result(findings=tuple(finding for finding in found if finding))
 
 
-def _finding(id: str, claim: str, mechanism: str, advice: str, evidence: object) -> Finding:
-    assert isinstance(evidence, dict)
-    return Finding(
-        id=id,
-        severity="warning",
-        process=None,
-        device=None,
-        range=None,
-        claim=claim,
-        mechanism=mechanism,
-        removable="unknown",
-        evidence=evidence,
-        advice=advice,
-        saving_ns=None,
-    )
-
-
 def _lost(trace: Trace, operations: Operations) -> Finding | None:
     lost = trace.lost_records or 0
     if lost <= LOST_SHARE * (lost + len(operations)):
@@ -59,12 +42,13 @@ def _lost(trace: Trace, operations: Operations) -> Finding | None:
             "record again with no other profiler at work on the GPU, and with one no older than "
             "the driver"
         )
-    return _finding(
-        "lost-records",
-        f"about {lost} GPU records are missing: busy times and overlap are too low",
-        f"{format_ratio(lost / (lost + len(operations)))} of the launches left no record",
-        advice,
-        {"lost": lost, "recorded": len(operations)},
+    return Finding.of_trace(
+        id="lost-records",
+        claim=f"about {lost} GPU records are missing: busy times and overlap are too low",
+        mechanism=f"{format_ratio(lost / (lost + len(operations)))} of the launches left no record",
+        advice=advice,
+        evidence={"lost": lost, "recorded": len(operations)},
+        severity="warning",
     )
 
 
@@ -72,12 +56,13 @@ def _overhead(trace: Trace) -> Finding | None:
     check = next((check for check in trace.checks if check.name == quality.PROFILER_OVERHEAD), None)
     if check is None or check.state != quality.WARNING:
         return None
-    return _finding(
-        "profiler-overhead",
-        check.text,
-        "the profiler recorded its own work: buffers, injection, symbols",
-        "record a later part (--capture), less of it, or without call stacks",
-        {},
+    return Finding.of_trace(
+        id="profiler-overhead",
+        claim=check.text,
+        mechanism="the profiler recorded its own work: buffers, injection, symbols",
+        advice="record a later part (--capture), less of it, or without call stacks",
+        evidence={},
+        severity="warning",
     )
 
 
@@ -100,12 +85,13 @@ def _perturbed(trace: Trace, options: Options) -> Finding | None:
         mechanism = "event records carry time stamps: each is written in its stream's order"
     else:
         return None
-    return _finding(
-        "perturbed",
-        claim,
-        mechanism,
-        "record again, lighter: a shorter part, --cuda-event-trace=false, no call stacks",
-        {"changes": dict(options.perturbed), "traced_events": stamped},
+    return Finding.of_trace(
+        id="perturbed",
+        claim=claim,
+        mechanism=mechanism,
+        advice="record again, lighter: a shorter part, --cuda-event-trace=false, no call stacks",
+        evidence={"changes": dict(options.perturbed), "traced_events": stamped},
+        severity="warning",
     )
 
 
@@ -113,12 +99,13 @@ def _coarse(operations: Operations) -> Finding | None:
     step = quality.clock_step_ns(operations)
     if step is None or step < quality.COARSE_CLOCK_NS:
         return None
-    return _finding(
-        "coarse-clock",
-        f"all times are multiples of {format_ns(step)}: shorter overlaps cannot be seen",
-        "the recorded clock is that coarse",
-        "record on a machine with a finer clock, or make the chunks longer",
-        {"step_ns": step, "operations": len(operations)},
+    return Finding.of_trace(
+        id="coarse-clock",
+        claim=f"all times are multiples of {format_ns(step)}: shorter overlaps cannot be seen",
+        mechanism="the recorded clock is that coarse",
+        advice="record on a machine with a finer clock, or make the chunks longer",
+        evidence={"step_ns": step, "operations": len(operations)},
+        severity="warning",
     )
 
 
@@ -143,14 +130,20 @@ def _shared(trace: Trace, operations: Operations) -> list[Finding]:
                 continue
             pids = sorted((trace.processes[a].pid, trace.processes[b].pid))
             found.append(
-                _finding(
-                    "time-sliced",
-                    f"processes {pids[0]} and {pids[1]} use one GPU for {format_ns(end - start)}: "
-                    "unless under MPS, the durations of each include the other's turns",
-                    "kernels of two processes lie in the same stretch of time on one GPU",
-                    "give each process a GPU of its own, or start MPS; overlap between them is "
-                    "not counted",
-                    {"window_ns": [start, end], "processes": pids},
+                Finding.of_trace(
+                    id="time-sliced",
+                    claim=(
+                        f"processes {pids[0]} and {pids[1]} use one GPU for "
+                        f"{format_ns(end - start)}: unless under MPS, the durations of each "
+                        "include the other's turns"
+                    ),
+                    mechanism="kernels of two processes lie in the same stretch of time on one GPU",
+                    advice=(
+                        "give each process a GPU of its own, or start MPS; overlap between them is "
+                        "not counted"
+                    ),
+                    evidence={"window_ns": [start, end], "processes": pids},
+                    severity="warning",
                 )
             )
     return found

@@ -142,7 +142,10 @@ class Calls:
         low = np.searchsorted(self.reach_ns, stretches[0], side="right")
         high = np.searchsorted(self.start_ns, stretches[1])
         low[1:] = np.maximum(low[1:], high[:-1])
-        at = expanded(low, np.maximum(low, high))
+        return self.take(expanded(low, np.maximum(low, high)))
+
+    def take(self, at: npt.NDArray[Any]) -> Calls:
+        """Return some of the calls, by mask or index."""
         block_end_ns = None if self.block_end_ns is None else self.block_end_ns[at]
         return Calls(self.rows[at], self.start_ns[at], self.end_ns[at], block_end_ns)
 
@@ -465,7 +468,10 @@ class Case:
     def launching_calls(self, operations: Int64, thread: int) -> Calls:
         """Return the calls of a thread that launched some operations."""
         rows = np.unique(self.ops.launch[operations])
-        rows = rows[rows >= 0].astype(np.int64)
+        return self.calls_at(rows[rows >= 0].astype(np.int64), thread)
+
+    def calls_at(self, rows: Int64, thread: int) -> Calls:
+        """Return those of some API calls, sorted by start, that a thread made."""
         rows = rows[self.api.thread[rows] == thread]
         return Calls(rows, self.api.start_ns[rows], self.api.end_ns[rows])
 
@@ -950,6 +956,12 @@ class Case:
         late |= (self.waits.reason[next_op] == REASON["host"]) & (self.ops.launch[next_op] >= 0)
         kept = inside & late & (self.launch_thread[next_op] >= 0)
         return Windows(next_op[kept], gap_start[kept], gap_end[kept])
+
+    def under_no_kernel(self, region: Region, times: Disjoint) -> Disjoint:
+        """Return the part of some times in which no kernel ran on the region's device."""
+        ops = self.ops
+        kernels = np.flatnonzero((ops.device == region.device) & (ops.op_class == CODE["kernel"]))
+        return subtract(times, union(ops.start_ns[kernels], ops.end_ns[kernels]))
 
     def _device_busy(self, device: int) -> Cover:
         """Return the time in which anything runs on a device."""

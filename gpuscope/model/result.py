@@ -534,6 +534,21 @@ class Finding:
     """Starts and ends of the time that the saving is about, while an analysis is made: with it
     findings are held against each other. It is in no answer."""
 
+    @classmethod
+    def of_trace(
+        cls,
+        *,
+        id: str,
+        claim: str,
+        mechanism: str,
+        advice: str,
+        evidence: Mapping[str, Any],
+        severity: str = "info",
+    ) -> Finding:
+        """Return a finding about the whole trace, whose saving nobody can tell."""
+        place = (None, None, None)
+        return cls(id, severity, *place, claim, mechanism, "unknown", evidence, advice, None)
+
 
 @dataclass(frozen=True, slots=True)
 class Abstention:

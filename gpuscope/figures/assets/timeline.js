@@ -73,7 +73,7 @@
     const legend = element("div", "tl-legend", root, { role: "group", "aria-label": "Classes: press to hide or show" });
     const trouble = element("div", "tl-trouble", root, { role: "alert" });
     const top = element("div", "tl-top", root);
-    element("div", "tl-corner", top).textContent = "";
+    element("div", "tl-corner", top);
     const ruler = element("canvas", "tl-ruler", top, { "aria-hidden": "true" });
     const scroller = element("div", "tl-scroll", root);
     const space = element("div", "tl-space", scroller);
@@ -312,7 +312,6 @@
         asked = null;
         draw();
         if (next) { next = false; load(); }
-        if (hooks.loaded) hooks.loaded();
       });
     }
 

@@ -35,10 +35,7 @@ def reported() -> Iterator[str]:
     for file in (ROOT / "analyzers").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call):
-                values = [word.value for word in node.keywords if word.arg == "id"]
-                if isinstance(node.func, ast.Name) and node.func.id == "_finding":
-                    values += node.args[:1]
-                for value in values:
+                for value in (word.value for word in node.keywords if word.arg == "id"):
                     for part in ast.walk(value):
                         if isinstance(part, ast.Constant) and isinstance(part.value, str):
                             yield part.value
