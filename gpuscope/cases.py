@@ -42,7 +42,7 @@ from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES
 from gpuscope.model.result import Finding
 from gpuscope.model.tables import START_END, ApiCalls, MpiCalls, Operations, Ranges, in_classes
 from gpuscope.model.trace import Trace
-from gpuscope.scopes import Paths, in_domains, matches, nesting
+from gpuscope.scopes import Paths, in_domains, matches, open_before
 from gpuscope.waits import REASON, Bool, Int32, Int64, UInt8, Waits, call_name
 
 SMALL_REGION_SHARE = 0.01
@@ -610,7 +610,7 @@ class Case:
         paired = ranges.kind == START_END
         level = np.empty(len(ranges), np.int64)
         pushed = ranges.take(~paired) if paired.any() else ranges
-        level[~paired] = nesting(pushed)[0]
+        level[~paired] = open_before(pushed)
         level[~paired & (level >= LEVELS)] = -1
         lane = _lanes(ranges.take(paired))
         first = int(level[~paired].max(initial=-1)) + 1

@@ -85,7 +85,8 @@ class Context:
         self.is_engine = np.isin(self.codes, ENGINE_CODES)
         self.pairs = list(combinations(range(len(self.codes)), 2))
         """Pairs of compact codes."""
-        self.links = np.unique(activities.link[activities.link >= 0]).tolist()
+        self.links = np.unique(activities.link[activities.op_class == CODE["p2p"]]).tolist()
+        """Links of peer copies; -1 is that of those which count on none."""
         self.pageable = _pageable(trace)
         """Of each operation, whether it copies pageable memory, and False for none; or None."""
         self.moves = bool((activities.moving_ns >= 0).any())
@@ -374,7 +375,7 @@ class Totals:
         )
         return _Sums(
             busy=busy,
-            engines=self._engine_busy(a.link[rows], axis, busy, start, end, lasting),
+            engines=self._engine_busy(code, a.link[rows], axis, busy, start, end, lasting),
             overlap=overlap,
             boundaries=boundaries,
             first=first,
@@ -485,6 +486,7 @@ class Totals:
 
     def _engine_busy(
         self,
+        code: Int64,
         link: npt.NDArray[np.int32],
         axis: Axis,
         busy: Int64,
@@ -493,11 +495,10 @@ class Totals:
         lasting: Bool,
     ) -> Int64:
         """Return the busy time of each engine: [class or link, group]; p2p counts by link."""
-        names = self.context.names
-        single = [bool(self.context.is_engine[i]) and names[i] != "p2p" for i in range(len(names))]
-        found = [busy * np.array(single, np.int64)[:, np.newaxis]]
+        peer = np.array(self.context.codes) == CODE["p2p"]
+        found = [busy * (self.context.is_engine & ~peer)[:, np.newaxis]]
         for number in self.context.links:
-            mine = lasting & (link == number)
+            mine = lasting & peer[code] & (link == number)
             part = union_sorted(start[mine], end[mine])
             found.append(_busy([part], [axis.edges(part[0])]))
         return np.concatenate(found)

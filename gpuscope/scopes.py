@@ -64,7 +64,7 @@ class Activities:
     """Index into Trace.streams; -1 for MPI calls."""
     size_bytes: Int64
     link: Int32
-    """``src * 65536 + dst`` of a peer copy, else -1."""
+    """``src * 65536 + dst`` of a copy straight from one known device to another, else -1."""
     launch_ns: Int64
     """Start of the launching API call; -1 without one."""
     launch_thread: Int32
@@ -100,6 +100,7 @@ class Activities:
         link: Int32 = np.broadcast_to(np.int32(-1), count)
         # Of a large copy that the driver stages, the first piece alone is timed: no link is.
         peer = (operations.op_class == CODE["p2p"]) & (operations.flags & STAGED == 0)
+        peer &= (operations.src_device >= 0) & (operations.dst_device >= 0)
         if peer.any():
             link = np.where(peer, operations.src_device * 65536 + operations.dst_device, -1)
             link = link.astype(np.int32)
@@ -383,7 +384,7 @@ class RangeScopes:
                 entries.append(
                     Entry(
                         device=device,
-                        name=text.rsplit("/", 1)[-1] if self._paths else text,
+                        name=self._paths.names[label] if self._paths else text,
                         path=text if self._paths else None,
                         instances_total=int(total[label]),
                         unattributed_ratio=outside / seen if seen else None,
@@ -528,11 +529,13 @@ class Paths:
     """The nesting path of every range, such as ``step/forward``."""
 
     def __init__(self, ranges: Ranges, strings: Sequence[str]) -> None:
-        depth, parent = nesting(ranges)
+        level, parent = nesting(ranges)
         self.number = np.full(len(ranges), -1, np.int64)
         self.texts: list[str] = []
-        for level in range(int(depth.max(initial=-1)) + 1):
-            rows = np.flatnonzero(depth == level)
+        self.names: list[str] = []
+        """The name at the end of each path, which may hold a slash itself."""
+        for place in range(int(level.max(initial=-1)) + 1):
+            rows = np.flatnonzero(level == place)
             above = np.where(parent[rows] >= 0, self.number[np.maximum(parent[rows], 0)], -1)
             pairs, codes = np.unique(
                 np.stack([above, ranges.name[rows]]), axis=1, return_inverse=True
@@ -541,29 +544,52 @@ class Paths:
             for up, name in zip(*pairs.tolist(), strict=True):
                 prefix = f"{self.texts[up]}/" if up >= 0 else ""
                 self.texts.append(prefix + strings[name])
+                self.names.append(strings[name])
             self.number[rows] = base + codes
 
 
-def nesting(ranges: Ranges) -> tuple[Int64, Int64]:
-    """Return the nesting depth of every range on its thread, from 0, and the row it nests in.
-
-    A range that never ended nests in nothing, and nothing in it; its parent is -1.
-    """
-    depth = np.zeros(len(ranges), np.int64)
-    parent = np.full(len(ranges), -1, np.int64)
+def _by_thread(ranges: Ranges) -> Iterator[tuple[Int64, Int64, Int64]]:
+    """Yield the rows of the ranges of each thread that ended, outer ones first, and their times."""
     for thread in distinct(ranges.thread):
         rows = np.flatnonzero((ranges.thread == thread) & (ranges.end_ns >= 0))
         rows = rows.take(order_by(ranges.start_ns.take(rows), -ranges.end_ns.take(rows)))
-        start, end = ranges.start_ns.take(rows), ranges.end_ns.take(rows)
+        yield rows, ranges.start_ns.take(rows), ranges.end_ns.take(rows)
+
+
+def nesting(ranges: Ranges) -> tuple[Int64, Int64]:
+    """Return in how many ranges of its thread every range nests, and the row of the inmost one.
+
+    A range nests in one that begins no later and ends no earlier; where two cross, as ranges of
+    two domains may, neither nests in the other. One of no length lies within what lasts beyond it.
+    A range that never ended nests in nothing, and nothing in it; its parent is -1.
+    """
+    level = np.zeros(len(ranges), np.int64)
+    parent = np.full(len(ranges), -1, np.int64)
+    for rows, start, end in _by_thread(ranges):
+        lasting = end > start
+        last, beyond = np.where(lasting, end, end + 1), np.where(lasting, end, -1)
+        left, above = np.arange(len(rows)), np.empty(0, np.int64)
+        place = 0
+        while len(left):
+            reach = np.maximum.accumulate(np.append(-1, beyond[left[:-1]]))
+            free = last[left] > reach
+            here = left[free]
+            level[rows[here]] = place
+            if place:
+                parent[rows[here]] = rows[above[np.searchsorted(above, here) - 1]]
+            above, left = here[lasting[here]], left[~free]
+            place += 1
+    return level, parent
+
+
+def open_before(ranges: Ranges) -> Int64:
+    """Return how many ranges of its thread are open when a range begins: the row to draw it in."""
+    depth = np.zeros(len(ranges), np.int64)
+    for rows, start, end in _by_thread(ranges):
         ended_before = np.searchsorted(np.sort(end), start, side="right")
         # Ranges of no length end where they start: they are over only after themselves.
         depth[rows] = np.maximum(np.arange(len(rows)) - ended_before, 0)
-        for level in range(1, int(depth[rows].max(initial=0)) + 1):
-            here = np.flatnonzero(depth[rows] == level)
-            above = np.flatnonzero(depth[rows] == level - 1)
-            at = np.searchsorted(above, here) - 1
-            parent[rows[here]] = np.where(at >= 0, rows[above[np.maximum(at, 0)]], -1)
-    return depth, parent
+    return depth
 
 
 @dataclass(frozen=True, slots=True)
@@ -589,7 +615,7 @@ def project_ranges(trace: Trace, options: Options | None = None) -> ProjectedRan
     empty = np.empty(0, np.int64)
     if not trace.ranges or not len(activities.start_ns):
         return ProjectedRanges(empty, empty, empty, empty, empty)
-    depth, _ = nesting(trace.ranges)
+    depth = open_before(trace.ranges)
     scopes = RangeScopes(trace, activities, options or Options())
     parts = []
     for groups in scopes.batches():

@@ -32,7 +32,7 @@ from gpuscope.model.classes import CLASSES, CODE, ENGINE_CODES, HOST_CODES, base
 from gpuscope.model.tables import Operations, in_classes
 from gpuscope.model.trace import Trace, shown_names
 from gpuscope.progress import Progress, silent
-from gpuscope.scopes import ProjectedRanges, nesting, project_ranges
+from gpuscope.scopes import ProjectedRanges, open_before, project_ranges
 from gpuscope.units import format_ns, printable, visible
 from gpuscope.waits import REASONS, call_name
 
@@ -489,7 +489,7 @@ class Timeline:
             note("thread", spread_out(trace.api, paint, trace.api.end_ns, slice(None)))
         ranges = trace.ranges
         if ranges:
-            depth, _ = nesting(ranges)
+            depth = open_before(ranges)
             # A range that never ended lasts as long as the trace.
             end = np.where(ranges.end_ns < 0, trace.origin_ns + trace.duration_ns, ranges.end_ns)
             end = np.maximum(end, ranges.start_ns)

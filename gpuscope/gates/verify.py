@@ -38,7 +38,7 @@ from gpuscope.model.quality import lacking
 from gpuscope.model.result import Analysis, Finding, InstanceResult, Scope
 from gpuscope.model.tables import Ranges
 from gpuscope.model.trace import Trace
-from gpuscope.scopes import Activities, did_you_mean, matches, nesting
+from gpuscope.scopes import Activities, Paths, did_you_mean, matches, nesting
 from gpuscope.units import counted, format_ratio, visible
 
 Bool = npt.NDArray[np.bool_]
@@ -574,20 +574,18 @@ def _matching(trace: Trace, pattern: str, by_path: bool) -> Bool:
     assert ranges is not None
     if not by_path:
         return named_rows(ranges, trace.strings, pattern)
-    depth, parent = nesting(ranges)
-    texts: list[str] = [""] * len(ranges)
-    for row in np.argsort(depth, kind="stable").tolist():
-        above = f"{texts[parent[row]]}/" if parent[row] >= 0 else ""
-        texts[row] = above + trace.strings[int(ranges.name[row])]
-    return np.array([matches(text, [pattern]) for text in texts], np.bool_)
+    paths = Paths(ranges, trace.strings)
+    return np.isin(
+        paths.number, [i for i, text in enumerate(paths.texts) if matches(text, [pattern])]
+    )
 
 
 def inside_of(trace: Trace, pattern: str, by_path: bool) -> Bool:
     """Return which ranges have a name or path, or nest in one that has."""
     assert trace.ranges is not None
     inside = _matching(trace, pattern, by_path)
-    depth, parent = nesting(trace.ranges)
-    for level in range(1, int(depth.max(initial=0)) + 1):
-        rows = np.flatnonzero((depth == level) & (parent >= 0))
+    level, parent = nesting(trace.ranges)
+    for place in range(1, int(level.max(initial=0)) + 1):
+        rows = np.flatnonzero(level == place)
         inside[rows] |= inside[parent[rows]]
     return inside

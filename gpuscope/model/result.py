@@ -358,7 +358,7 @@ class InstanceResult:
     """One instance of a range on one device."""
 
     index: int
-    """Number of the instance among all of its range, in order of time, from 0."""
+    """Number of the instance among those that ran something on the device, by time, from 0."""
     start_ns: int
     """Start of the instance's first operation, on the trace's clock."""
     end_ns: int
@@ -376,7 +376,8 @@ class RangeResult:
     """Instances with at least one operation on the device."""
     instances_total: int
     unattributed_ratio: float | None
-    """Share of the operations launched in the range's windows that are not the range's own."""
+    """Share of the operations launched in the windows of the instances, by any thread, that are
+    not the instance's own."""
     process: int
     rank: int | None
     device: int

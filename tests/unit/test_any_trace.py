@@ -100,6 +100,8 @@ def check(scope: Scope) -> None:
     assert scope.busy_ns + scope.idle_ns == scope.span_ns
     if scope.schedule_bound_ns is not None:
         assert 0 <= scope.schedule_bound_ns <= scope.span_ns
+    assert 0 <= scope.bound_ns <= scope.busy_ns
+    assert scope.overlap_efficiency is None or 0 <= scope.overlap_efficiency <= 1
     for pair in scope.pairs:
         assert pair.overlap_ratio is None or 0 <= pair.overlap_ratio <= 1
 

@@ -192,6 +192,24 @@ def test_a_copy_that_the_driver_stages_counts_on_no_link() -> None:
     assert [(link.count, link.bytes, link.busy_ns) for link in result.links] == [(1, 100, 10)]
 
 
+def test_copies_that_the_driver_stages_are_an_engine_without_a_link() -> None:
+    scope = device_scope(
+        make_trace(
+            kernels=[(0, 10, "s7")],
+            h2d=[(0, 10, "s8")],
+            p2p=[(10, 40, "s9", {"src": 0, "dst": 1, "flags": STAGED})],
+        )
+    )
+    assert (scope.busy_ns, scope.bound_ns) == (40, 30)
+    assert scope.overlap_efficiency == 10 / 20
+
+
+def test_a_copy_to_a_device_that_was_not_recorded_is_on_no_link() -> None:
+    for ends in ({"src": 1}, {"dst": 1}, {}):
+        found = measured(make_trace(p2p=[(0, 10, "s8", ends)], devices=2))
+        assert (found.links, found.devices[0].scope.bound_ns) == ((), 10)
+
+
 def test_a_window_clips_at_its_edges() -> None:
     scope = device_scope(
         make_trace(kernels=[(0, 10, "s1"), (30, 40, "s1")], h2d=[(8, 20, "s2")]),
@@ -263,6 +281,28 @@ def test_paths_tell_nested_ranges_apart() -> None:
     assert sorted(by_path) == ["eval", "eval/fwd", "step", "step/fwd"]
     assert by_path["eval/fwd"].scope.span_ns == 15
     assert sorted(ranges(trace, by_path=True, ranges=("*/fwd",))) == ["eval/fwd", "step/fwd"]
+
+
+def test_ranges_that_cross_nest_in_neither() -> None:
+    # A load is started in one step and ends in the next.
+    trace = make_trace(
+        kernels=[(at, at + 1, "s1") for at in (1, 11, 21, 13)],
+        ranges=[
+            ("step", 0, 10), ("load", 5, 15, {"kind": 1}), ("step", 10, 20), ("fwd", 12, 14),
+            ("step", 20, 30), ("mark", 30, 30), ("fwd", 22, 22),
+        ],
+    )  # fmt: skip
+    entries = ranges(trace, by_path=True)
+    assert {path: each.instances_total for path, each in entries.items()} == {
+        "load": 1,
+        "step": 3,
+        "step/fwd": 2,
+    }
+
+
+def test_a_name_with_a_slash_is_kept_in_a_path() -> None:
+    trace = make_trace(kernels=[(5, 6, "s1")], ranges=[("net", 0, 9), ("layer/1", 4, 6)])
+    assert ranges(trace, by_path=True)["net/layer/1"].name == "layer/1"
 
 
 def test_a_category_is_a_number_of_its_domain_and_process() -> None:
