@@ -47,7 +47,7 @@ from gpuscope.readers.arrays import (
     tuples,
 )
 from gpuscope.readers.call_stacks import read_stacks
-from gpuscope.readers.database import Columns, Database
+from gpuscope.readers.database import Columns, Database, quoted
 from gpuscope.readers.nsys_facts import (
     MPI_RANK_THREAD,
     PID_MASK,
@@ -125,6 +125,7 @@ class _Text(NamedTuple):
 
     kind: int
     start: Any
+    end: Any
     thread: Any
     domain: Any
     category: Any
@@ -584,13 +585,14 @@ class _Assembly:
         for event in self._naming:
             if event.kind not in (_DOMAIN, _CATEGORY):
                 thread = -1 if event.thread is None else event.thread
-                key = (event.start, event.kind, thread)
+                end = event.end if isinstance(event.end, int) else -1
+                key = (event.start, end, event.kind, thread)
                 names.setdefault(key, []).append(self.strings.add(str(event.text)))
         if not names:
             return by_id
         for row in np.flatnonzero(raw["textId"] < 0).tolist():
             pending = names.get(
-                tuple(int(raw[c][row]) for c in ("start", "eventType", "globalTid"))
+                tuple(int(raw[c][row]) for c in ("start", "end", "eventType", "globalTid"))
             )
             if pending:
                 by_id[row] = pending.pop(0)
@@ -627,8 +629,8 @@ class _Assembly:
         present = self.database.columns("NVTX_EVENTS").keys()
         if "eventType" not in present:
             return []
-        names = ("eventType", "start", "globalTid", "domainId", "category", "text", "textId")
-        listed = ", ".join(name if name in present else "NULL" for name in names)
+        names = ("eventType", "start", "end", "globalTid", "domainId", "category", "text", "textId")
+        listed = ", ".join(quoted(name) if name in present else "NULL" for name in names)
         where = f"eventType IN ({_CATEGORY}, {_DOMAIN})"
         if "text" in present:
             where += f" OR ({schema.NVTX.where} AND text IS NOT NULL)"

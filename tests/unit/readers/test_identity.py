@@ -428,6 +428,22 @@ def test_what_other_tools_added_changes_nothing(path: Path) -> None:
     assert not trace.damaged
 
 
+def test_a_damaged_range_takes_no_name_from_one_that_starts_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "trace.sqlite"
+    with Export(path, VARIANTS["2020"]) as export:
+        export.operation("KERNEL", 20, 30, shortName="k")
+        export.range("damaged", 10, 5)
+        export.range("nameless", 10, 50)
+        export.execute("UPDATE NVTX_EVENTS SET text = NULL WHERE text = 'nameless'")
+        export.range("outer", 10, 40)
+        export.range("inner", 10, 30)
+    trace = open_trace(path)
+    assert trace.ranges is not None
+    names = [trace.strings[row] for row in trace.ranges.name.tolist()]
+    ends = trace.ranges.end_ns.tolist()
+    assert dict(zip(ends, names, strict=True)) == {50: "", 40: "outer", 30: "inner"}
+
+
 def test_ranges_that_carry_their_texts_keep_them_apart(path: Path) -> None:
     with Export(path, VARIANTS["2020"]) as export:
         export.range("outer", 0, 100)
