@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import re
 import selectors
@@ -26,7 +27,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -202,69 +203,58 @@ def output(argv: Sequence[str], timeout_s: float = 30.0) -> tuple[int, str]:
     return done.returncode, done.stdout.decode(errors="replace")
 
 
+@dataclass(slots=True)
 class _Stopper:
     """Decides, each time it is asked, which signal is due."""
 
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        others: frozenset[int],
-        requests: list[int],
-        grace_s: float,
-        timeout_s: float | None,
-        stop_argv: Sequence[str] | None,
-        on_stop: Callable[[int], None] | None,
-        stop_when: Callable[[], bool] | None,
-        over_when: Callable[[], bool] | None,
-    ) -> None:
-        self.timed_out = self.asked = False
-        self._over_when = over_when
-        self._over = False
-        self._stop_when = stop_when
-        self._stop_argv = stop_argv
-        self._command: subprocess.Popen[bytes] | None = None
-        self._process = process
-        self._others = others
-        self._requests = requests
-        self._pauses = (grace_s, TERMINATE_S)
-        self._limit = None if timeout_s is None else time.monotonic() + timeout_s
-        self._on_stop = on_stop
-        self._stage = 0
-        self._seen = 0
-        self._deadline: float | None = None
+    process: subprocess.Popen[bytes]
+    others: frozenset[int]
+    requests: list[int]
+    grace_s: float
+    timeout_s: float | None
+    stop_argv: Sequence[str] | None
+    on_stop: Callable[[int], None] | None
+    stop_when: Callable[[], bool] | None
+    over_when: Callable[[], bool] | None
+    timed_out: bool = False
+    asked: bool = False
+    _begun: float = field(default_factory=time.monotonic)
+    _over: bool = False
+    _command: subprocess.Popen[bytes] | None = None
+    _stage: int = 0
+    _seen: int = 0
+    _deadline: float | None = None
 
     def check(self) -> None:
         """Send the next signal, if the user, the time limit or the end of a grace asks for it."""
         now = time.monotonic()
-        due = len(self._requests) > self._seen
-        self._seen = len(self._requests)
-        if self._stage == 0 and self._limit is not None and now > self._limit:
+        due = len(self.requests) > self._seen
+        self._seen = len(self.requests)
+        if self._stage == 0 and self.timeout_s is not None and now > self._begun + self.timeout_s:
             self.timed_out = due = True
-        if self._stage == 0 and self._stop_when is not None and self._stop_when():
+        if self._stage == 0 and self.stop_when is not None and self.stop_when():
             self.asked = due = True
-        if not self._over and self._over_when is not None and self._over_when():
+        if not self._over and self.over_when is not None and self.over_when():
             self._over = due = True
-            self._pauses = (OVER_S, TERMINATE_S)
         if self._deadline is not None and now > self._deadline:
             due = True
         if self._command is not None and self._command.poll() is not None:
             self._command = None
-            _send(self._process.pid, signal.SIGINT)
+            _send(self.process.pid, signal.SIGINT)
         if not due or self._stage >= len(_ESCALATION):
             return
         number = _ESCALATION[self._stage]
-        if self._on_stop is not None and not self._over:
-            self._on_stop(self._stage)
+        if self.on_stop is not None and not self._over:
+            self.on_stop(self._stage)
         if number is signal.SIGKILL:
-            for pid in _tree(self._others):
+            for pid in _tree(self.others):
                 _send(pid, number)
-        if number is signal.SIGINT and self._stop_argv and not self._over:
-            self._command = _start_quietly(self._stop_argv)
+        if number is signal.SIGINT and self.stop_argv and not self._over:
+            self._command = _start_quietly(self.stop_argv)
         if self._command is None or number is not signal.SIGINT:
-            _send(self._process.pid, number)
-        self._deadline = (
-            now + self._pauses[self._stage] if self._stage < len(self._pauses) else None
-        )
+            _send(self.process.pid, number)
+        pauses = (OVER_S if self._over else self.grace_s, TERMINATE_S, math.inf)
+        self._deadline = now + pauses[self._stage]
         self._stage += 1
 
     def close(self) -> None:

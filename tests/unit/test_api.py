@@ -129,8 +129,8 @@ def test_both_directions_of_a_link() -> None:
         assert (judgement.met, judgement.cannot_judge) == (False, True)
 
 
-def ping_pong(wanted: bool = True, copies: int = 2, op_class: str = "p2p") -> dict[str, Any]:
-    row = {"kind": "ping-pong", "range": "r", "op_class": op_class, "copies": copies}
+def ping_pong(wanted: bool = True, op_class: str = "p2p") -> dict[str, Any]:
+    row = {"kind": "ping-pong", "range": "r", "op_class": op_class, "copies": 2}
     return {"expected": [{**row, "wanted": wanted}]}
 
 

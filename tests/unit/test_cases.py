@@ -201,13 +201,13 @@ def test_what_runs_on_another_device_does_not_keep_this_one_busy() -> None:
     assert (region.device, region.span_ns, region.idle_ns, region.foreign_ns) == (0, 40, 20, 0)
 
 
-def apart(kind: int, name: str = "part") -> Trace:
+def apart(kind: int) -> Trace:
     """Two ranges of a process that overlap, and launches of another thread within the first."""
     return make_trace(
         ranges=[
-            (name, 0, 100, {"kind": kind}),
+            ("part", 0, 100, {"kind": kind}),
             ("other", 60, 200, {"kind": kind}),
-            (name, 210, 300, {"kind": kind}),
+            ("part", 210, 300, {"kind": kind}),
         ],
         kernels=[
             (10, 40, "s1"),

@@ -94,7 +94,7 @@ def test_a_ring_of_neighbours_ends_together() -> None:
     assert told(zero) == told(one) == told(two) == [(20, 2, 80)]
 
 
-def row_of_neighbours(utc: int = 0) -> list[Trace]:
+def row_of_neighbours() -> list[Trace]:
     """Three ranks in a row; the last comes 60 late to an exchange, on a clock 1000 behind.
 
     What the first has to do with the second is done long before.
@@ -107,7 +107,7 @@ def row_of_neighbours(utc: int = 0) -> list[Trace]:
             (100, 120, world),
             (200, 290, group(("Send", 0), ("Recv", 0), ("Send", 2), ("Recv", 2))),
         ),
-        rank(2, (90, 110, world), (250, 280, group(("Send", 1), ("Recv", 1))), utc=utc),
+        rank(2, (90, 110, world), (250, 280, group(("Send", 1), ("Recv", 1)))),
     ]
 
 

@@ -22,6 +22,16 @@ def reasons(trace: Trace) -> list[str]:
     return [REASONS[code] for code in Waits.of(trace).reason.tolist()]
 
 
+def copied_for_a_kernel() -> Program:
+    """A kernel whose stream waits for an event behind a copy in another stream."""
+    program = Program()
+    program.copy("h2d", 1, MS)
+    program.record("copied", 1)
+    program.wait_event(2, "copied")
+    program.kernel(2, MS)
+    return program
+
+
 def test_a_launch_that_comes_late_is_the_host() -> None:
     program = Program()
     program.kernel(1, 1_000)
@@ -71,11 +81,7 @@ def test_one_copy_engine_serves_both_directions() -> None:
 
 
 def test_an_event_of_another_stream() -> None:
-    program = Program()
-    program.copy("h2d", 1, MS)
-    program.record("copied", 1)
-    program.wait_event(2, "copied")
-    program.kernel(2, MS)
+    program = copied_for_a_kernel()
     program.kernel(2, MS)
 
     trace = program.trace()
@@ -116,11 +122,7 @@ def test_an_event_behind_no_work_is_reached_when_it_is_recorded() -> None:
 
 @pytest.mark.parametrize("lost", ["launch", "stream"])
 def test_a_record_without_its_call_or_stream_tells_of_no_event(lost: str) -> None:
-    program = Program()
-    program.copy("h2d", 1, MS)
-    program.record("copied", 1)
-    program.wait_event(2, "copied")
-    program.kernel(2, MS)
+    program = copied_for_a_kernel()
     trace = program.trace()
     assert trace.event_records is not None
     nothing: Any = {lost: np.array([-1], np.int32)}
@@ -173,11 +175,7 @@ def test_numbers_of_events_may_be_any(far: int) -> None:
 
 
 def test_a_wait_without_its_record_is_unknown() -> None:
-    program = Program()
-    program.copy("h2d", 1, MS)
-    program.record("copied", 1)
-    program.wait_event(2, "copied")
-    program.kernel(2, MS)
+    program = copied_for_a_kernel()
 
     trace = dataclasses.replace(program.trace(), event_records=None)
     waits = Waits.of(trace)

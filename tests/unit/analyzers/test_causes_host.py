@@ -305,11 +305,11 @@ def test_one_long_gap_among_short_ones_is_no_busy_host() -> None:
 # launch-bound
 
 
-def small_kernels(ns: int, host_ns: int = 3_000) -> Program:
+def small_kernels(ns: int) -> Program:
     program = Program()
     with program.range("small"):
         for _ in range(200):
-            program.host(host_ns)
+            program.host(3_000)
             program.kernel(1, ns)
     return program
 

@@ -18,8 +18,8 @@ from tests.make_trace import make_trace
 MINE = tuple(each for each in ANALYZERS if each.name in {"ranges", "phases"})
 
 
-def phases(trace: Trace, name: str = "step", **options: Any) -> Phases | None:
-    (found,) = run_all(trace, MINE, Options(**options)).ranges_named(name)
+def phases(trace: Trace, **options: Any) -> Phases | None:
+    (found,) = run_all(trace, MINE, Options(**options)).ranges_named("step")
     return found.scope.phases
 
 

@@ -48,9 +48,9 @@ def session(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Session:
     return made
 
 
-def make_pass(cupy: Any, name: str, *, waits: bool = False) -> Pass:
+def make_pass(cupy: Any, name: str) -> Pass:
     stream = cupy.cuda.Stream(non_blocking=True)
-    return Pass(name, [stream], lambda: cupy.log.append(f"issue {name}"), waits)
+    return Pass(name, [stream], lambda: cupy.log.append(f"issue {name}"))
 
 
 def test_only_the_measurement_is_recorded(cupy: Any, session: Session) -> None:

@@ -5,8 +5,6 @@ import pytest
 from gpuscope.benchmarks import host_bandwidth
 from gpuscope.benchmarks._harness import Statistics
 
-GIB = 1 << 30
-
 
 def figures(shared_ns: int | None = None) -> dict[str, float | None]:
     passes = {"h2d": 20, "d2h": 25, "both": 40}

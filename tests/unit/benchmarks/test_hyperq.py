@@ -11,8 +11,6 @@ from gpuscope.benchmarks._harness import Session, add_common_arguments
 from gpuscope.benchmarks.hyperq import BENCHMARK, _Options, _Workload
 from gpuscope.errors import ProgramError, UsageError
 
-TEN_MS = 10_000_000
-
 
 def options(connections: int = 32, streams: int = 32, kernels: int = 2) -> _Options:
     return _Options(streams, kernels, connections, 10.0)
