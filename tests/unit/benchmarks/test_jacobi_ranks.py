@@ -23,7 +23,7 @@ from gpuscope.benchmarks._harness import (
 )
 from gpuscope.benchmarks._harness.decomposition import cut
 from gpuscope.benchmarks._harness.jacobi_ranks import Variant, start_variant, step_figures
-from gpuscope.benchmarks._harness.stencil import prove_tile
+from gpuscope.benchmarks._harness.stencil import prove_tile, reference_step
 from gpuscope.benchmarks.jacobi_2d import _Blocks
 from gpuscope.benchmarks.jacobi_mpi import _Serialized
 from gpuscope.benchmarks.jacobi_mpi_overlap import BENCHMARK, _Overlapped
@@ -188,6 +188,50 @@ def test_a_wait_left_out_is_caught_if_no_other_implies_it(
     assert waits
     needless = {pair for pair in waits if all(is_right(make, seed, (pair,)) for seed in SEEDS)}
     assert needless == implied
+
+
+@pytest.mark.parametrize("make", [serialized, overlapped, blocking, blocks, *ON_DEVICE])
+def test_an_exchange_alone_fills_the_halo_of_the_grid_as_it_is(make: Make) -> None:
+    for seed in SEEDS:
+        variant = start(make, seed)
+        now = variant.tile.now
+        now[0] = now[-1] = np.nan
+        variant.exchange()
+        variant.cp.cuda.runtime.deviceSynchronize()
+        assert np.array_equal(now[0], now[-2])
+        assert np.array_equal(now[-1], now[1])
+
+
+@pytest.mark.parametrize("make", [serialized, overlapped, blocks])
+def test_the_kernels_of_a_step_alone_leave_its_points_and_its_norm_alone(make: Make) -> None:
+    for seed in SEEDS:
+        variant = start(make, seed)
+        own = variant.block.own.slices
+        before = variant.tile.now.get()[own]
+        for _ in range(2):  # what is thrown away must not count the second time
+            variant.compute()
+        variant.cp.cuda.runtime.deviceSynchronize()
+        variant.finish()
+        expected, norm = reference_step(before)
+        assert variant.total_norm() == pytest.approx(norm, rel=1e-12)
+        assert np.array_equal(variant.tile.other.get()[own], expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "streams"),
+    [
+        (_Serialized, [0]),
+        (partial(_Overlapped, twin=None), [2, 0, 1]),
+        (partial(_Blocks, twin=None), [1, 0]),
+    ],
+)
+def test_skew_holds_back_each_stream_that_computes(make: Make, streams: list[int]) -> None:
+    variant = start(partial(make, path="staged", skew_us=200), 0)
+    held: list[int] = []
+    kernels: Any = variant.tile.kernels
+    kernels.wait = lambda wait_ns, stream: held.append(stream.number)
+    variant.step(0)
+    assert held == streams
 
 
 def kernels_alone(make: Make, seed: int, left_out: tuple[tuple[int, int], ...] = ()) -> Any:
