@@ -33,6 +33,7 @@ def describe(session: Session) -> dict[str, Any]:
     traces = [f" · {plain(name, 30)}" if several else "" for name in session.timeline.names]
     return {
         **session.timeline.describe(),
+        "devices": [(number, device) for number, device, _ in session.devices],
         "ranges": [
             {
                 "name": plain(visible(each.name), 200),

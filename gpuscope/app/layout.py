@@ -183,13 +183,16 @@ def nothing_ran() -> Any:
 def cards(session: Session) -> list[Any]:
     """Return a card for each of the best ranges, or for the devices when there is none.
 
-    The ranks of a run have one card a range together: a pair is what it is on the worst rank.
+    The ranks of a run, and many GPUs of a trace, have one card a range together: a pair is what it
+    is on the worst of them.
     """
     every = [(number, entry) for number, carded in enumerate(session.carded) for entry in carded]
-    if session.of_ranks:
-        names = dict.fromkeys(entry.name for _, entry in every)
-        same = [[each for each in every if each[1].name == name] for name in names]
-        made = [_joint_card(session, entries) for entries in same]
+    if session.joint:
+        same: dict[tuple[int, str], list[tuple[int, RangeResult]]] = {}
+        for number, entry in every:
+            run = 0 if session.of_ranks else number
+            same.setdefault((run, entry.name), []).append((number, entry))
+        made = [_joint_card(session, entries) for entries in same.values()]
     else:
         made = [_range_card(session, number, entry) for number, entry in every]
     if made:
@@ -209,7 +212,7 @@ def cards(session: Session) -> list[Any]:
 def _jointly(
     session: Session, entries: Sequence[tuple[int, RangeResult]]
 ) -> tuple[int, RangeResult]:
-    """Return the worst of a range's results, its pairs and links each those of the worst rank.
+    """Return the worst of a range's results, its pairs and links each those of the worst one.
 
     Parameters
     ----------
@@ -223,18 +226,18 @@ def _jointly(
         for kind, pairs in (("pairs", entry.scope.pairs), ("links", entry.link_pairs)):
             for pair in pairs:
                 if pair.verdict == "immaterial":
-                    name = session.timeline.names[number]
+                    name = _who(session, number, entry)
                     small[pair.a, pair.b] = f"{small.get((pair.a, pair.b), '')}; {name}: immaterial"
                 order = WORST_FIRST.index(pair.verdict), pair.overlap_ratio or 0.0
                 known = worst.get((pair.a, pair.b))
                 if known is None or order < known[0]:
                     worst[pair.a, pair.b] = order, number, entry
-                    where = f"{session.timeline.names[number]}: {pair.reason}"
+                    where = f"{_who(session, number, entry)}: {pair.reason}"
                     figures[kind][pair.a, pair.b] = dataclasses.replace(pair, reason=where)
     for known_pairs in figures.values():
         for key in small.keys() & known_pairs.keys():
             pair = known_pairs[key]
-            if pair.verdict != "immaterial":  # whom the worst rank speaks for
+            if pair.verdict != "immaterial":  # whom the worst one speaks for
                 known_pairs[key] = dataclasses.replace(pair, reason=pair.reason + small[key])
     unknown = _without_work(session)
     for known_pairs in figures.values() if unknown else ():
@@ -249,8 +252,17 @@ def _jointly(
     return number, dataclasses.replace(entry, scope=scope, link_pairs=links)
 
 
+def _who(session: Session, number: int, entry: RangeResult) -> str:
+    """Name the rank, or the GPU, that a result of a joint card is of."""
+    if session.of_ranks:
+        return session.timeline.names[number]
+    return session.timeline.device_label(number, session.device_of(number, entry))
+
+
 def _without_work(session: Session) -> str:
     """Say which ranks recorded no GPU work, and so leave open what was hidden; nothing if none."""
+    if not session.of_ranks:
+        return ""
     names = zip(session.timeline.names, session.analyses, strict=True)
     idle = [f"{name} recorded no GPU work" for name, each in names if not each.trace.operations]
     missing = [rank for each in session.analyses for rank in each.trace.missing_ranks]
@@ -258,18 +270,22 @@ def _without_work(session: Session) -> str:
 
 
 def _joint_card(session: Session, entries: Sequence[tuple[int, RangeResult]]) -> Any:
-    """Return the card of a range on several ranks: least and largest sums, the worst of each pair.
+    """Return the card of a range on several ranks or GPUs: least and largest sums, worst pairs.
 
-    A click shows the worst rank.
+    A click shows the worst of them.
     """
-    ranks, all_ranks = len({number for number, _ in entries}), len(session.traces)
-    count = f"{ranks}" if ranks == all_ranks else f"{ranks} of {all_ranks}"
+    if len(entries) == 1 and not session.of_ranks:
+        return _range_card(session, *entries[0])
+    ran, every = len({number for number, _ in entries}), len(session.traces)
+    if not session.of_ranks:
+        ran, every = len(entries), sum(each[0] == entries[0][0] for each in session.devices)
+    count = f"{ran}" if ran == every else f"{ran} of {every}"
     number, worst = _jointly(session, entries)
-    where = f"{count} ranks jointly"
+    where = f"{count} {'ranks' if session.of_ranks else 'GPUs'} jointly"
     verdicts = {pair.verdict for pair in _on_gpu(worst.scope)}
     verdicts |= {pair.verdict for pair in worst.link_pairs}
     if verdicts - {"immaterial"}:
-        where += f" · worst: {session.timeline.names[number]}"
+        where += f" · worst: {_who(session, number, worst)}"
     if unknown := _without_work(session):
         where += f" · {unknown}"
     scopes = [worst.scope, *(entry.scope for _, entry in entries)]
@@ -575,7 +591,8 @@ def _finding(session: Session, number: int, finding: Finding) -> Any:
     where = f" in {plain(place, 80)}" if place else ""
     word = "warning" if finding.severity == "warning" else "note"
     examples = _examples(session, number, finding)
-    attributes: Any = _shows(*window) if window else {}
+    device = session.finding_device(number, finding)
+    attributes: Any = _shows(*window, device=device) if window else {}
     if examples:
         attributes["data-op"] = getattr(examples[0], "data-op")
     head = html.Button(

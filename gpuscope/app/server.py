@@ -60,6 +60,7 @@ _HEAD = """<!DOCTYPE html>
 
 _LOADING = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="1">
+<link rel="icon" href="data:,">
 <title>gpuscope</title><style>
 :root { color-scheme: light dark; }
 body { font: 15px system-ui, "DejaVu Sans", sans-serif; display: grid; place-content: center;

@@ -10,7 +10,7 @@ from gpuscope import api
 from gpuscope.analysis import Options
 from gpuscope.figures.compare import Alignment
 from gpuscope.figures.overlap import Together
-from gpuscope.figures.timeline import Timeline
+from gpuscope.figures.timeline import OPEN_DEVICES, Timeline
 from gpuscope.model.result import DeviceResult, Finding, RangeResult, Scope
 from gpuscope.model.trace import Trace, ranks_of
 from gpuscope.progress import Progress, silent
@@ -118,7 +118,12 @@ class Session:
             for finding in analysis.findings
         ]
         limits = [each.ratio_limits for each in options]
-        ordered = [order_ranges(*each) for each in zip(traces, self.analyses, limits, strict=True)]
+        self.joint = self.of_ranks or len(self.devices) > OPEN_DEVICES
+        """Whether the ranks, or the GPUs of a trace, share a card for each range."""
+        ordered = [
+            order_ranges(*each, joint=self.joint)
+            for each in zip(traces, self.analyses, limits, strict=True)
+        ]
         self.ranges = [ranked for ranked, _ in ordered]
         """The ranges of each trace that have pairs, the best ones first."""
         self.carded = [carded for _, carded in ordered]
@@ -137,6 +142,12 @@ class Session:
     def device_of(self, number: int, entry: DeviceResult | RangeResult) -> int:
         """Return the device that figures are about, as an index into Trace.devices."""
         return self._device[number][entry.process, entry.device]
+
+    def finding_device(self, number: int, finding: Finding) -> int | None:
+        """Return the position in :attr:`devices` of what a finding is about, None without one."""
+        about = number, finding.process, finding.device
+        places = [(at, entry.process, entry.device) for at, _, entry in self.devices]
+        return places.index(about) if about in places else None
 
     @staticmethod
     def margins(low_ns: int, high_ns: int) -> tuple[int, int]:
@@ -179,9 +190,12 @@ class Session:
         return title, self.timeline.together(number, device, view.low_ns, view.high_ns)
 
     def place_of(self, number: int, finding: Finding) -> str:
-        """Return where a finding is: its range, and of several traces which."""
+        """Return where a finding is: its range, and of several GPUs or traces which."""
         parts = [] if finding.range is None else [visible(finding.range)]
-        if len(self.traces) > 1:
+        at = self.finding_device(number, finding)
+        if at is not None and sum(each[0] == number for each in self.devices) > 1:
+            parts.append(self.timeline.device_label(*self.devices[at][:2]))
+        elif len(self.traces) > 1:
             parts.append(self.timeline.names[number])
         return " · ".join(parts)
 

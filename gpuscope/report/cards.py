@@ -26,19 +26,29 @@ Rank = tuple[bool, int, int]
 
 
 def order_ranges(
-    trace: Trace, analysis: Analysis, limits: RatioLimits
+    trace: Trace, analysis: Analysis, limits: RatioLimits, *, joint: bool = False
 ) -> tuple[tuple[RangeResult, ...], tuple[RangeResult, ...]]:
     """Return the ranges that have pairs, the best ones first, and those that get a card.
 
     Where none of the program's own has any, all that launched work are returned: how many ran at
     once is the question. A card have the best ones and their peers. What these hold stays out,
-    unless there is but one and it holds few.
+    unless there is but one and it holds few. Where ranks or GPUs share cards, `joint`, all results
+    of a range go together.
     """
     ranks = _ranks(trace, limits)
     paired = [entry for entry in analysis.ranges if entry.scope.pairs or entry.link_pairs]
     own = any(ranks[entry.name][1] == _OWN for entry in paired)
-    ranked = sorted(paired if own else analysis.ranges, key=lambda entry: ranks[entry.name])
-    return tuple(ranked), tuple(_carded(ranked, ranks)[:MAX_CARDS])
+    names = list(dict.fromkeys(entry.name for entry in analysis.ranges))
+    place = {name: at for at, name in enumerate(names)}
+    ranked = sorted(
+        paired if own else analysis.ranges,
+        key=lambda entry: (ranks[entry.name], place[entry.name], entry.process, entry.device),
+    )
+    carded = _carded(ranked, ranks)
+    if not joint:
+        return tuple(ranked), tuple(carded[:MAX_CARDS])
+    best = list(dict.fromkeys(entry.name for entry in carded))[:MAX_CARDS]
+    return tuple(ranked), tuple(entry for entry in carded if entry.name in best)
 
 
 def _carded(ranked: Sequence[RangeResult], ranks: Mapping[str, Rank]) -> list[RangeResult]:

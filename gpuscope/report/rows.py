@@ -73,10 +73,10 @@ def message_name(kind: Messages, entry: Communication) -> str:
     return f"{name} in {(kind.communicator or '–')[:_SHOWN_DIGITS]}"
 
 
-def where_of(row: ScopeRow | Communication, rows: Sequence[ScopeRow]) -> str:
+def where_of(row: ScopeRow | Communication | Finding, rows: Sequence[ScopeRow]) -> str:
     """Return what tells where a scope is from where the others of `rows` are; nothing if one."""
     parts = []
-    if len({each.process for each in rows}) > 1:
+    if len({each.process for each in rows}) > 1 and row.process is not None:
         parts.append(f" · process {row.process}")
     if len({(each.process, each.device) for each in rows}) > 1 and row.device is not None:
         parts.append(f" · GPU {row.device}")

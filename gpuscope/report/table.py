@@ -75,7 +75,7 @@ def to_markdown(analyses: Sequence[Analysis], top: int | None = None) -> str:
         parts.extend(f"\n{line}" for line in left_out)
         parts.extend(_message_rows(analysis))
         parts.extend(
-            f"\n**{finding.id}**{escaped(in_range(finding.range))}: "
+            f"\n**{finding.id}**{escaped(in_range(finding.range))}{where_of(finding, rows)}: "
             f"{escaped(finding.claim)}  \n→ {escaped(finding.advice)}{saving_text(finding)}"
             for finding in analysis.findings
         )

@@ -109,7 +109,7 @@ def render_analysis(analysis: Analysis, console: Console, top: int | None = None
     _print_links(analysis, console)
     for entry in analysis.communication:
         _print_communication(entry, where_of(entry, rows), console)
-    render_findings(analysis.findings, console)
+    _print_findings(analysis.findings, rows, console)
 
 
 def _print_links(analysis: Analysis, console: Console) -> None:
@@ -213,13 +213,15 @@ def _notes(analysis: Analysis) -> list[str]:
     ]
 
 
-def render_findings(findings: Sequence[Finding], console: Console) -> None:
+def _print_findings(
+    findings: Sequence[Finding], rows: Sequence[ScopeRow], console: Console
+) -> None:
     """Print findings: the claim, what to change, what it would save at most."""
     from rich.markup import escape
 
     for finding in findings:
         style = "bold yellow" if finding.severity == "warning" else "bold cyan"
-        where = in_range(finding.range, _NAME_WIDTH)
+        where = in_range(finding.range, _NAME_WIDTH) + where_of(finding, rows)
         console.print(
             f"[{style}]{finding.id}[/{style}]{escape(where)}: {escape(printable(finding.claim))}",
             highlight=False,

@@ -907,6 +907,26 @@ def test_two_gpus_have_rows_and_figures_of_their_own(serve: Callable[[Path], Pag
     page.open()
     assert "GPU 1" in page.text(".tl-labels")
     page.keep("p2p")
+    # The figures are those of the GPU whose work is picked, until another one is chosen.
+    chosen = "return document.querySelector('#device').selectedIndex"
+    assert page.script(chosen) == 0
+    page.script(
+        "const p = window.gpuscope.page;"
+        "const row = p.meta.rows.findIndex((r) => r.kind === 'stream' && r.device === 1);"
+        "p.pick({ row, item: p.drawn().rows[row].marks[0][3][0], start: 0, end: 1 })"
+    )
+    page.until(lambda: page.script(chosen) == 1)
+    page.until(lambda: "device=1" in page.chrome.current_url)
+    page.script(
+        "const place = document.querySelector('#device'); place.value = '0';"
+        "place.dispatchEvent(new Event('change'))"
+    )
+    address = page.until(
+        lambda: "device=1" not in page.chrome.current_url and page.chrome.current_url
+    )
+    page.open(address.removeprefix(page.address))
+    page.until(lambda: page.text("#details"))
+    assert page.script(chosen) == 0
 
 
 def test_the_time_of_the_host_in_mpi_is_not_on_the_row_of_the_gpu(

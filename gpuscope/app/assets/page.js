@@ -37,7 +37,7 @@
     else history.replaceState(null, "", `?${query}`);
   }
 
-  function read(api) {
+  async function read(api) {
     const query = new URLSearchParams(location.search), { rows, paints, ranges } = api.meta;
     const numbers = (name, mark) => (query.get(name) || "").split(mark).filter(Boolean).map(Number).filter(Number.isInteger);
     const folded = new Set(rows.map((row, number) => number).filter((number) => !rows[number].unfolded));
@@ -60,7 +60,7 @@
       api.fit();
     }
     const [row, item] = (query.get("op") || "").split(".").map(Number);
-    if (row in rows && item >= 0) pickItem(api, row, item);
+    if (row in rows && item >= 0) await pickItem(api, row, item);
     else if (api.state().picked) api.pick(null);
   }
 
@@ -323,8 +323,17 @@
       clearTimeout(late);
       late = setTimeout(() => table.fill(), 250);
     };
+    // The figures are those of the GPU that one looks at.
+    const aim = (at) => {
+      device = at;
+      byId("device").value = String(at);
+    };
     const api = window.gpuscope.timeline(byId("timeline"), meta, source, {
       picked: (mark) => fillDetails(api, mark),
+      touched: (row) => {
+        const { trace, device: mine } = meta.rows[row], at = meta.devices.findIndex((each) => each[0] === trace && each[1] === mine);
+        if (at >= 0) aim(at);
+      },
       leap: () => {
         if (!leaps) write(api, device, table.state());
         leaps = true;
@@ -336,11 +345,12 @@
     const restore = () => {
       const query = new URLSearchParams(location.search);
       table.restore(...(query.get("table") || "operations.start.1").split("."), query.get("where") || "{}");
-      device = +(query.get("device") || 0);
-      byId("device").value = String(device);
+      const wanted = Number(query.get("device")) || 0;
       leaps = true; // what leads there is none
-      read(api);
+      const picked = read(api);
       leaps = false;
+      aim(wanted);
+      picked.then(() => { aim(wanted); tell(api.state()); });
     };
     api.listen(tell);
     window.gpuscope.connect(api, {
@@ -362,7 +372,7 @@
       const evidence = event.target.closest("[data-op]");
       if (evidence) pickItem(api, ...evidence.dataset.op.split(".").map(Number));
       const card = event.target.closest("[data-device]");
-      if (card) { device = +card.dataset.device; byId("device").value = String(device); tell(api.state()); }
+      if (card) { aim(+card.dataset.device); tell(api.state()); }
     });
     table.fill();
   }

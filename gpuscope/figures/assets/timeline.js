@@ -54,7 +54,8 @@
 
   // meta: what Timeline.describe returns. source: {view(request) -> promise of Timeline.view's
   // answer, whole: true where that answer holds all there is}. hooks: picked(mark),
-  // hovered(mark) -> promise of lines for the tip, leap() before another place is shown.
+  // hovered(mark) -> promise of lines for the tip, leap() before another place is shown, touched(row)
+  // before what is in a row is picked or selected.
   function timeline(root, meta, source, hooks) {
     const { rows, paints } = meta;
     const fitLow = -Math.max(1, Math.round(meta.end_ns * 0.02)), fitHigh = meta.end_ns - fitLow;
@@ -646,6 +647,7 @@
     }
 
     function pick(mark) {
+      if (mark && hooks.touched) hooks.touched(mark.row);
       state.picked = mark;
       arrows = [];
       if (mark) uncover(mark.row);
@@ -714,7 +716,11 @@
           else if (place === canvas) {
             const mark = markAt(event.offsetX, event.offsetY + scroller.scrollTop);
             if (mark && mark.shares) zoom(0.2, event.offsetX);
-            else if (mark && mark.item < 0) { state.brush = [mark.start, mark.end]; changed(); }
+            else if (mark && mark.item < 0) {
+              if (hooks.touched) hooks.touched(mark.row);
+              state.brush = [mark.start, mark.end];
+              changed();
+            }
             else pick(mark);
           }
         }

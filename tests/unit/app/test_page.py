@@ -523,6 +523,54 @@ def test_the_ranks_of_a_run_have_one_card_a_range_with_the_worst_of_each_pair() 
     assert "2 of 3 ranks jointly · worst: rank 1" in str(card)
 
 
+def on_gpus(count: int) -> Session:
+    """Return a trace of two ranges on as many GPUs: the last used first, one of them bare."""
+    bare, gpus = 3, range(count)
+    late = [12 * MS if gpu == bare else 0 for gpu in gpus]
+    steps = ((0, "first"), (40 * MS, "second"))
+
+    def rows(name: str, begins: list[int]) -> list[Any]:
+        return [
+            (at + begin - gpu, at + begin - gpu + 10 * MS, name, {"device": gpu, "launch": at})
+            for at, _ in steps
+            for gpu, begin in zip(gpus, begins, strict=True)
+        ]
+
+    trace = make_trace(
+        kernels=rows("s7", [count] * count),
+        h2d=rows("s8", [count + begin for begin in late]),
+        ranges=[(name, at, at + 30 * MS) for at, name in steps],
+        devices=count,
+    )
+    return Session([trace])
+
+
+def test_many_gpus_of_a_trace_have_one_card_a_range_with_the_worst_of_each_pair() -> None:
+    first, second = layout.cards(on_gpus(8))
+    assert "first" in str(first)
+    assert "second" in str(second)
+    for card in (first, second):
+        assert "8 GPUs jointly · worst: GPU 3" in str(card)
+        assert "span 10.0 ms to 22.0 ms" in str(card)
+        assert "GPU 3: no" in str(card)
+        assert card.to_plotly_json()["props"]["data-device"] == "3"
+    # Few have a card each, in their order.
+    apart = layout.cards(on_gpus(4))
+    assert len(apart) == 8
+    assert [f"GPU {gpu} · " in str(apart[gpu]) for gpu in range(4)] == [True] * 4
+
+
+def test_a_finding_says_on_which_of_several_gpus_and_shows_its_figures() -> None:
+    session = Session([api.open_trace(samples.path("p2p_driver_run"))])
+    places = [session.place_of(*each) for each in session.findings]
+    assert places == ["hops-64 · GPU 0", "hops-64 · GPU 1"]
+    panel = str(layout.findings_panel(session))
+    assert "data-device='0'" in panel
+    assert "data-device='1'" in panel
+    cells = [row["cells"][2] for row in describe(session)["tables"]["findings"]["rows"]]
+    assert cells == places
+
+
 def test_a_rank_without_gpu_work_leaves_open_what_the_ranks_hid() -> None:
     hidden = make_trace(
         kernels=[(0, 10 * MS + 1, "s7")],

@@ -167,6 +167,14 @@ def test_what_a_finding_saves_is_told_with_its_limit(
     assert to_markdown([found]).rstrip().endswith(f"→ wait once{told}")
 
 
+def test_a_finding_says_on_which_of_several_gpus() -> None:
+    several = api.analyze_trace(api.open_trace(samples.path("p2p_driver_run")))
+    for gpu in (0, 1):
+        place = f" in hops-64 · GPU {gpu}: "
+        assert f"peer-through-host{place}" in " ".join(lines(several))
+        assert f"**peer-through-host**{place}" in to_markdown([several])
+
+
 def test_directions_between_gpus_are_told_for_the_trace_and_for_ranges() -> None:
     there, back = {"src": 0, "dst": 1}, {"src": 1, "dst": 0, "device": 1}
     turns = [(place, place + 1, "s1", back if place % 2 else there) for place in range(6)]
