@@ -348,9 +348,7 @@ def all_repetitions(side: Sequence[Path]) -> list[Path]:
 def _repetitions(path: Path) -> list[Path]:
     """Return the runs in a folder that is no run itself, else the run that `path` names."""
     path = history.find_run(path)
-    if not path.is_dir() or any((path / name).exists() for name in RUN_TRACES):
-        return [path]
-    if of_ranks([path]) != [path]:
+    if not path.is_dir() or RunFolder(path).has_trace() or of_ranks([path]) != [path]:
         return [path]
     return [run.path for run in history.runs_in(path)] or [path]
 

@@ -309,12 +309,6 @@ class Trace:
         names = {each.name for each in ANALYZERS} - set(("overlap", "ranges", "links", *_COMPLETE))
         return self._analysis(tuple(names), Options()).findings
 
-    def _range_names(self) -> set[str]:
-        ranges = self.raw.ranges
-        return (
-            {self.raw.strings[n] for n in np.unique(ranges.name)} if ranges is not None else set()
-        )
-
     def causes(self, range: str | None = None) -> pd.DataFrame:
         """Return the findings as rows, those of one range (or glob) if named.
 
@@ -331,7 +325,7 @@ class Trace:
         if not self.raw.operations:
             msg = f"{self.raw.path} holds no GPU work: there is nothing whose causes could be told."
             raise CannotJudgeError(msg)
-        if range is not None and not any(matches(name, [range]) for name in self._range_names()):
+        if range is not None and not any(matches(name, [range]) for name in self.raw.range_names):
             hint = did_you_mean(self.raw, range)
             msg = (
                 f"no range {range!r} is in {self.raw.path}: `.ranges` lists those that are"

@@ -478,10 +478,7 @@ def matches(text: str, patterns: Sequence[str]) -> bool:
 
 def did_you_mean(trace: Trace, pattern: str) -> str:
     """Return ``; did you mean 'step'?`` where a range of the trace is called nearly so, or ""."""
-    if trace.ranges is None:
-        return ""
-    known = sorted({trace.strings[row] for row in np.unique(trace.ranges.name).tolist()})
-    close = difflib.get_close_matches(pattern, known, n=1)
+    close = difflib.get_close_matches(pattern, sorted(trace.range_names), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

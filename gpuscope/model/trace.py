@@ -187,6 +187,12 @@ class Trace:
         return self.rows_of("memset")
 
     @property
+    def range_names(self) -> set[str]:
+        """Names of the NVTX ranges."""
+        names = np.unique(self.ranges.name).tolist() if self.ranges else ()
+        return {self.strings[name] for name in names}
+
+    @property
     def duration_ns(self) -> int:
         """Time from the first operation's start to the last one's end; 0 without operations."""
         if not self.operations:

@@ -166,7 +166,7 @@ class _Assembly:
 
         # Processes are numbered from the GPU work first, so that these come first in every list.
         api = self._api() if "api" in tables else None
-        self._api_rows = rows_by_correlation(api)
+        self._launch_of = rows_by_correlation(api)
         operations, configs = None, None
         if "operations" in tables:
             operations, configs = self._operations(tables, with_launches=not all_recorded)
@@ -284,8 +284,8 @@ class _Assembly:
         """Return the tables of operations in the order of reading, with what takes their rows."""
         configs_wanted = "kernel_configs" in tables
         return (
-            (schema.GRAPH, self._graphs),
-            (schema.MEMSET, self._memsets),
+            (schema.GRAPH, lambda raw: self._uniform(raw, "graph", "CUDA graph")),
+            (schema.MEMSET, lambda raw: self._uniform(raw, "memset", "memset")),
             (schema.MEMCPY, self._copies),
             (schema.KERNEL_WITH_CONFIG if configs_wanted else schema.KERNEL, self._kernels),
         )
@@ -548,12 +548,6 @@ class _Assembly:
             raw[column][legs] = of_call[call]
         return raw
 
-    def _memsets(self, raw: Columns) -> Part:
-        return self._uniform(raw, "memset", "memset")
-
-    def _graphs(self, raw: Columns) -> Part:
-        return self._uniform(raw, "graph", "CUDA graph")
-
     def _uniform(self, raw: Columns, op_class: str, label: str) -> Part:
         return self._common(raw, CODE[op_class], self.strings.add(label))
 
@@ -747,9 +741,6 @@ class _Assembly:
             timestamp_ns=np.where(raw["timestamp"] > 0, raw["timestamp"], -1),
         )
         return records.take(np.argsort(launch, kind="stable"))
-
-    def _launch_of(self, process: Int32, correlation: Int64) -> Int32:
-        return self._api_rows(process, correlation)
 
     # Facts
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from gpuscope._version import __version__
 from gpuscope.errors import TraceError
-from gpuscope.model.trace import RUN_TRACES
 from gpuscope.recording import machine
-from gpuscope.recording.folder import DEFAULT_PARENT
+from gpuscope.recording.folder import DEFAULT_PARENT, RunFolder
 from gpuscope.units import counted
 
 RECORD = "run.json"
@@ -37,7 +36,7 @@ class PastRun:
     def has_trace(self) -> bool:
         """Whether it was recorded, and not only timed."""
         folders = [self.path, *self.path.glob("rank*")]
-        return any((folder / name).exists() for folder in folders for name in RUN_TRACES)
+        return any(RunFolder(folder).has_trace() for folder in folders)
 
 
 def make_record(

@@ -482,7 +482,8 @@ def _why_no_report(
     ended: process.Ended,
 ) -> BaseException:
     words = "\n".join(listener.words)
-    raw = next((path for path in _raw_files(report, listener.generated)), None)
+    raws = (report.with_suffix(".qdstrm"), *listener.generated)
+    raw = next((path for path in raws if path.suffix == ".qdstrm" and path.is_file()), None)
     kept = f" What was recorded is kept in {raw}." if raw else ""
     created = _CANNOT_CREATE.search(words)
     if _NO_SPACE.search(words):
@@ -524,12 +525,6 @@ def _why_no_report(
         f"nsys {nsys.version_text} ended without a report; "
         f"its last words: {_last_words(listener.words)}"
     )
-
-
-def _raw_files(report: Path, generated: Sequence[Path]) -> Iterator[Path]:
-    for path in (report.with_suffix(".qdstrm"), *generated):
-        if path.suffix == ".qdstrm" and path.is_file():
-            yield path
 
 
 def _program_code(ended: process.Ended, capture: Capture | None) -> int:
