@@ -14,6 +14,7 @@ import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import USES, Calls, Case, Region, names_of
+from gpuscope.intervals import distinct
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
@@ -26,6 +27,15 @@ MIN_DRAINING_SHARE = 0.50
 with something of its own. cudaFree returns 0.1 ms after the last operation."""
 MIN_SAVING_SHARE = 0.01
 """Share of the region's span: a smaller holdup is no finding."""
+MIN_REPEATS_ON_ONE_KIND = 10
+"""Draining calls an instance where nothing is meant to overlap: setting up is no pattern."""
+MIN_IDLE_SHARE = 0.05
+"""Share of the region's span that the GPU must be idle there, less what the host needs anyhow."""
+MECHANISM = "{} returned only when all work given to the GPU before was over"
+ADVICE = (
+    "allocate before the loop and reuse the buffers, take them from a memory pool "
+    "(cudaMallocAsync and cudaFreeAsync, cupy.cuda.MemoryPool), and free after the loop"
+)
 
 
 def run(trace: Trace, options: Options) -> Result:
@@ -65,7 +75,7 @@ def _drained(case: Case, rows: Int64) -> Int64:
 
 def _rule(case: Case, region: Region, calls: Callable[[int], Calls]) -> Finding | None:
     if not region.meant_to_overlap:
-        return None
+        return _rule_on_one_kind(case, region, calls)
     held = case.held_by(case.late(region), calls)
     saving = case.at_stake(region, held, repeats=MIN_REPEATS, share=MIN_SAVING_SHARE)
     if saving is None:
@@ -79,15 +89,54 @@ def _rule(case: Case, region: Region, calls: Callable[[int], Calls]) -> Finding 
             f"{names} between the launches drained the GPU {len(held.calls)} times: work that was "
             f"ready was launched {format_ns(held.held_ns)} late in all"
         ),
-        mechanism=f"{names} returned only when all work given to the GPU before was over",
-        advice=(
-            "allocate before the loop and reuse the buffers, take them from a memory pool "
-            "(cudaMallocAsync and cudaFreeAsync, cupy.cuda.MemoryPool), and free after the loop"
-        ),
+        mechanism=MECHANISM.format(names),
+        advice=ADVICE,
         evidence=evidence,
         saving_ns=saving,
         held=held.times,
         limit_ns=region.potential_ns,
+    )
+
+
+def _rule_on_one_kind(case: Case, region: Region, calls: Callable[[int], Calls]) -> Finding | None:
+    """Look for calls that let the GPU run dry where nothing is meant to overlap."""
+    if "kernel" not in region.material:
+        return None
+    idle = case.idle(region)
+    rows, took = case.begun_in(idle, ("allocate",))
+    threads = distinct(case.launch_thread[idle.operation])
+    draining = np.concatenate([np.empty(0, np.int64), *(calls(each).rows for each in threads)])
+    kept = np.isin(rows, draining)
+    idle, rows, took = idle.take(kept), rows[kept], took[kept]
+    cost = idle.end_ns - idle.start_ns
+    held = int(cost.sum())
+    # The host needs the rest of its time anyhow.
+    saving = min(held, int(took.sum()))
+    if (
+        len(rows) < region.often(MIN_REPEATS_ON_ONE_KIND)
+        or saving < MIN_IDLE_SHARE * region.span_ns
+    ):
+        return None
+    evidence = case.calls_evidence(np.unique(rows))
+    names = names_of(evidence)
+    return case.finding(
+        region,
+        id="allocation-sync",
+        claim=(
+            f"{names} between the launches drained the GPU {len(rows)} times: it is idle for "
+            f"{format_ns(held)} until the next work is launched"
+        ),
+        mechanism=MECHANISM.format(names),
+        advice=ADVICE,
+        removable="unknown",
+        evidence={
+            "held_ns": held,
+            "count": len(rows),
+            "calls": evidence,
+            "examples": case.operation_examples(idle.operation, cost),
+        },
+        saving_ns=saving,
+        held=(idle.start_ns, idle.end_ns),
     )
 
 

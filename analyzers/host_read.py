@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.cases import USES, Case, Region, Windows
+from gpuscope.cases import USES, Case, Region
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
@@ -33,7 +33,7 @@ def run(trace: Trace, options: Options) -> Result:
 def _rule(case: Case, reads: Bool, region: Region) -> Finding | None:
     ops = case.ops
     idle = case.idle(region)
-    idle = idle.take(~_in_mpi(case, idle))
+    idle = idle.take(~case.in_mpi(idle))
     # The read that ended last before the GPU fell idle, if it is what ended there.
     ends = np.flatnonzero(reads & (ops.device == region.device))
     ends = ends[np.argsort(ops.end_ns[ends], kind="stable")]
@@ -86,21 +86,6 @@ def _laid_bare(case: Case, region: Region) -> int:
     rows = np.union1d(case.ops.launch[reads], waits)
     held = case.held_by(case.late(region), lambda thread: case.calls_at(rows, thread))
     return min(held.held_ns, region.unhidden_ns)
-
-
-def _in_mpi(case: Case, idle: Windows) -> Bool:
-    """Return which windows hold an MPI call of their thread: what was copied out is a message."""
-    inside = np.zeros(len(idle.operation), np.bool_)
-    mpi = case.trace.mpi
-    if mpi is None:
-        return inside
-    thread = case.launch_thread[idle.operation]
-    for number in np.unique(mpi.thread).tolist():
-        times = mpi.start_ns[mpi.thread == number]
-        mine = np.flatnonzero(thread == number)
-        low = np.searchsorted(times, idle.start_ns[mine])
-        inside[mine] = np.searchsorted(times, idle.end_ns[mine]) > low
-    return inside
 
 
 ANALYZER = Analyzer(

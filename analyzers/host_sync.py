@@ -4,7 +4,8 @@ While it waits in a synchronising call, or asks again and again, nothing new is 
 that are free stay idle. A wait counts for the time in which an operation that the same thread
 launched next could have begun already; threads that wait and launch nothing cost nothing. Nor do
 waits that end a phase, in which several operations of one kind were issued, or after which a range
-of another name begins: programs that measure or load do so, and mean it.
+of another name begins: programs that measure or load do so, and mean it. Where there is only one
+kind of work, no overlap is lost: a wait costs the time in which the GPU has run dry.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.cases import USES, Calls, Case, Region, names_of
+from gpuscope.cases import USES, Calls, Case, Region, Windows, names_of
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
@@ -32,11 +33,17 @@ def run(trace: Trace, options: Options) -> Result:
     """Look for waits of the launching thread that held up ready work."""
     case = Case.of(trace, options)
     calls = functools.cache(functools.partial(_waits_between_work, case))
-    return Result(findings=case.search(lambda region: _rule(case, region, calls)))
+
+    def rule(region: Region) -> Finding | None:
+        if region.meant_to_overlap:
+            return _rule(case, region, calls)
+        return _rule_on_one_kind(case, region)
+
+    return Result(findings=case.search(rule))
 
 
 def _waits_between_work(case: Case, thread: int) -> Calls:
-    """Return a thread's waits but those that end a phase of one kind of work, or read a result."""
+    """Return a thread's waits but those that end a phase, read a result, or are for a message."""
     waits = case.calls_of(("wait", "poll"), thread)
     mine = np.flatnonzero(case.launch_thread == thread)
     if not len(waits.rows) or not len(mine):
@@ -56,11 +63,13 @@ def _waits_between_work(case: Case, thread: int) -> Calls:
     before, after = mine[np.maximum(until - 1, 0)], mine[np.minimum(until, len(mine) - 1)]
     ends_phase |= case.in_other_ranges(before, after)
     for_a_read = np.isin(waits.rows, case.reads[1])
-    return waits.take(~ends_phase & ~for_a_read)
+    next_launch = np.append(launch, waits.end_ns.max() + 1)[until]
+    behind = Windows(np.full(len(until), mine[0]), waits.end_ns, next_launch)
+    return waits.take(~ends_phase & ~for_a_read & ~case.in_mpi(behind))
 
 
 def _rule(case: Case, region: Region, calls: Callable[[int], Calls]) -> Finding | None:
-    if not region.meant_to_overlap or region.potential_ns < MIN_SAVING_SHARE * region.span_ns:
+    if region.potential_ns < MIN_SAVING_SHARE * region.span_ns:
         return None
     held = case.held_by(case.late(region), calls)
     one_phase = region.name is not None and region.turns_ns is None
@@ -86,6 +95,54 @@ def _rule(case: Case, region: Region, calls: Callable[[int], Calls]) -> Finding 
         saving_ns=saving,
         held=held.times,
         limit_ns=region.potential_ns,
+    )
+
+
+def _rule_on_one_kind(case: Case, region: Region) -> Finding | None:
+    """Look for waits that let the GPU run dry where nothing is meant to overlap.
+
+    The whole gap counts: but for the wait, the host would have prepared and launched the next work
+    meanwhile.
+    """
+    if "kernel" not in region.material:
+        return None
+    idle = case.idle(region)
+    # Messages were waited for, results are read, and a range of another name begins a new phase.
+    calls, waited_ns = case.begun_in(idle, ("wait", "poll"))
+    before = case.waits.stream_op[idle.operation]
+    other = case.in_other_ranges(np.where(before >= 0, before, idle.operation), idle.operation)
+    kept = (calls >= 0) & ~other & ~case.in_mpi(idle) & ~np.isin(calls, case.reads[1])
+    idle, calls, waited_ns = idle.take(kept), calls[kept], waited_ns[kept]
+    cost = idle.end_ns - idle.start_ns
+    held = int(cost.sum())
+    # The host needs the rest of its time anyhow.
+    saving = min(held, int(waited_ns.sum()))
+    often = len(calls) >= region.often(MIN_REPEATS_WITHOUT_RANGE)
+    if not often or saving < MIN_SAVING_SHARE * region.span_ns:
+        return None
+    evidence = case.calls_evidence(np.unique(calls))
+    names = names_of(evidence)
+    return case.finding(
+        region,
+        id="host-sync",
+        claim=(
+            f"the thread waits in {names} {len(calls)} times for the GPU to finish, and then "
+            f"prepares and launches the next work: the GPU is idle for {format_ns(held)} meanwhile"
+        ),
+        mechanism=f"{names} returned when the GPU had run dry, and the next launch came after it",
+        advice=(
+            f"launch the next work without {names} before it: one stream keeps its order; wait "
+            "only before the host reads a result"
+        ),
+        removable="unknown",
+        evidence={
+            "held_ns": held,
+            "count": len(calls),
+            "calls": evidence,
+            "examples": case.operation_examples(idle.operation, cost),
+        },
+        saving_ns=saving,
+        held=(idle.start_ns, idle.end_ns),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
-from gpuscope.cases import USES, Case, Region
+from gpuscope.cases import USES, Case, Region, Windows
 from gpuscope.intervals import intersect, length, union
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
@@ -49,16 +49,17 @@ def _rule(case: Case, region: Region) -> Finding | None:
     empty = (lag < EMPTY_QUEUE_NS) & (ops.graph_node[rows] < 0)
     if int(empty.sum()) < MIN_EMPTY_SHARE * len(region.rows):
         return None
-    idle = case.idle(region)
-    total = length(union(idle.start_ns, idle.end_ns))
-    other = case.held_by(idle, lambda thread: case.calls_of(OTHER_KINDS, thread)).held_ns
+    every = case.idle(region)
+    # What the host does after a wait that let the GPU run dry is due to the wait.
+    drained = case.begun_in(every, OTHER_KINDS)[0] >= 0
+    idle = every.take(~drained)
+    total = _between_ns(case, every)
+    other = total - _between_ns(case, idle)
+    other += case.held_by(idle, lambda thread: case.calls_of(OTHER_KINDS, thread)).held_ns
     mpi = trace.mpi
     if mpi is not None:
         in_mpi = union(mpi.start_ns, mpi.end_ns)
         other += length(intersect(union(idle.start_ns, idle.end_ns), in_mpi))
-    _, start, end = case.without_calls(idle)
-    long = end - start > MAX_BETWEEN_NS
-    other += int((end - start)[long].sum())
     if other > MAX_OTHER_SHARE * total:
         return None
     issuing = total - other - PROFILER_NS_PER_CALL * len(idle.operation)
@@ -88,6 +89,13 @@ def _rule(case: Case, region: Region) -> Finding | None:
         },
         saving_ns=issuing,
     )
+
+
+def _between_ns(case: Case, windows: Windows) -> int:
+    """Return the time in some windows but for longer stretches of the host's own."""
+    _, start, end = case.without_calls(windows)
+    own = (end - start)[end - start > MAX_BETWEEN_NS]
+    return length(union(windows.start_ns, windows.end_ns)) - int(own.sum())
 
 
 ANALYZER = Analyzer(

@@ -8,6 +8,8 @@ follow the last. Where no kernel is in the range there is nothing to run during 
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
@@ -30,12 +32,19 @@ MIN_IDLE_SHARE = 0.01
 COMPUTE = ("kernel", "fused", "graph")
 """Classes of work that can run on the GPU while its host is in MPI."""
 
+ADVICE_STARTS = "launch the work that needs no message before the call"
+"""Of calls that start messages and are nonblocking already."""
 ADVICE = (
-    "launch the work that needs no message before the call, or use the nonblocking form "
+    f"{ADVICE_STARTS}, or use the nonblocking form "
     "(MPI_Isend, MPI_Irecv) and complete it after the launches"
 )
 ADVICE_COMPLETES = "complete the messages after the launches of the work that needs none of them"
 """Of calls that complete messages, which are nonblocking already."""
+ADVICES = (
+    (re.compile(r"MPI_(Wait|Test)"), ADVICE_COMPLETES),
+    (re.compile(r"MPI_I[a-z]"), ADVICE_STARTS),
+)
+"""By the name of the call that the GPU is idle longest in."""
 
 
 def run(trace: Trace, options: Options) -> Result:
@@ -61,7 +70,9 @@ def run(trace: Trace, options: Options) -> Result:
             return None
         entries = _calls_evidence(case, mpi.take(held.calls), held.call_held_ns)
         names = names_of(entries)
-        completes = str(entries[0]["name"]).startswith("MPI_Wait")
+        advice = next(
+            (text for name, text in ADVICES if name.match(str(entries[0]["name"]))), ADVICE
+        )
         return case.finding(
             region,
             id="mpi-blocking",
@@ -70,7 +81,7 @@ def run(trace: Trace, options: Options) -> Result:
                 f"work is in {names}, {len(held.calls)} times"
             ),
             mechanism=f"the next launch came right after {names} had returned",
-            advice=ADVICE_COMPLETES if completes else ADVICE,
+            advice=advice,
             evidence={
                 "held_ns": held.held_ns,
                 "count": len(held.calls),

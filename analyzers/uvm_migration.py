@@ -24,8 +24,8 @@ _TO_DEVICE = (
 _ASK_BEFORE_KERNEL = "prefetch to the GPU with cudaMemPrefetchAsync on a stream before the kernel"
 _TO_HOST = "{count} to the host, as pages go that the CPU touches, move {size} in {time}"
 _ASK_BEFORE_CPU = (
-    "prefetch to the host with cudaMemPrefetchAsync and cudaCpuDeviceId before the CPU touches the "
-    "data"
+    "prefetch to the host with cudaMemPrefetchAsync (cudaMemLocationTypeHost, before CUDA 13 "
+    "cudaCpuDeviceId) before the CPU touches the data"
 )
 _EVICTED = "{count} evict {size} in {time} from a GPU whose memory is full"
 _FIT = "work on parts of the data that fit into the GPU's memory together"

@@ -1036,6 +1036,37 @@ class Case:
         joined = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
         return joined[0], joined[1], joined[2]
 
+    def begun_in(self, windows: Windows, kinds: tuple[str, ...]) -> tuple[Int64, Int64]:
+        """Return the call of some kinds that each window's thread was in when it began.
+
+        Row of Trace.api, -1 for none, and how long the call took.
+        """
+        call, took = np.full(len(windows.operation), -1), np.zeros(len(windows.operation), np.int64)
+        thread = self.launch_thread[windows.operation]
+        for number in distinct(thread):
+            calls = self.calls_of(kinds, number)
+            mine = np.flatnonzero(thread == number)
+            at = np.searchsorted(calls.start_ns, windows.start_ns[mine], side="right") - 1
+            mine, at = mine[at >= 0], at[at >= 0]
+            inside = calls.end_ns[at] >= windows.start_ns[mine]
+            mine, at = mine[inside], at[inside]
+            call[mine], took[mine] = calls.rows[at], calls.end_ns[at] - calls.start_ns[at]
+        return call, took
+
+    def in_mpi(self, windows: Windows) -> Bool:
+        """Return which windows hold an MPI call of their thread: what was waited for is sent."""
+        inside = np.zeros(len(windows.operation), np.bool_)
+        mpi = self.trace.mpi
+        if mpi is None:
+            return inside
+        thread = self.launch_thread[windows.operation]
+        for number in np.unique(mpi.thread).tolist():
+            times = mpi.start_ns[mpi.thread == number]
+            mine = np.flatnonzero(thread == number)
+            low = np.searchsorted(times, windows.start_ns[mine])
+            inside[mine] = np.searchsorted(times, windows.end_ns[mine]) > low
+        return inside
+
     def _all_calls(self, thread: int) -> Calls:
         """Return the times a thread was in CUDA or MPI calls, merged."""
         if thread not in self._outside:

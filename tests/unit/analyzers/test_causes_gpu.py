@@ -503,7 +503,7 @@ def test_pages_go_to_the_host_when_the_cpu_touches_them() -> None:
         "1.00 kB in 1.50 ms"
     )
     assert finding.evidence["to_host"]["under_kernels_ns"] == MS // 2
-    assert "cudaCpuDeviceId" in finding.advice
+    assert "(cudaMemLocationTypeHost, before CUDA 13 cudaCpuDeviceId)" in finding.advice
     assert "before the kernel" not in finding.advice
 
 

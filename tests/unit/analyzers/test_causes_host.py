@@ -333,7 +333,101 @@ def test_waiting_after_every_small_kernel_is_not_launching() -> None:
         program.wait(1)
         program.call("cudaStreamSynchronize_v3020", 20_000)
 
+    assert [finding.id for finding in findings(program, *HOST)] == ["host-sync"]
+
+
+def test_work_between_steps_does_not_hide_that_a_step_is_bound_by_launching() -> None:
+    program = Program()
+    for _ in range(10):
+        program.host(400_000)
+        for _ in range(100):
+            program.host(5_000)
+            program.kernel(1, 2_000)
+        program.copy("d2h", 1, 1_000, size=4)
+        program.wait(1)
+
+    (finding,) = findings(program, launch_bound.ANALYZER)
+
+    # 7 µs from call to call, less the kernel and what the profiler adds; not the 0.4 ms.
+    assert finding.saving_ns == pytest.approx(10 * 100 * (7_000 - 2_000 - 1_000), rel=0.01)
+
+
+# host-sync where nothing is meant to overlap
+
+
+def kernel_by_kernel(host_ns: int, wait: bool = True, kernels: int = 1) -> Program:
+    program = Program()
+    for _ in range(40):
+        for _ in range(kernels):
+            program.kernel(1, 100_000)
+        if wait:
+            program.wait(1)
+        program.host(host_ns)
+    return program
+
+
+@pytest.mark.parametrize("kernels", [1, 3])
+def test_waiting_for_every_kernel(kernels: int) -> None:
+    finding = only(kernel_by_kernel(30_000, kernels=kernels), "host-sync")
+
+    assert finding.evidence["count"] == 39
+    # The wait returns, the host works, the launching call, the start.
+    assert finding.saving_ns == 39 * (CALL_NS + 30_000 + CALL_NS + GAP_NS)
+    assert "the thread waits in cudaStreamSynchronize 39 times" in finding.claim
+
+
+def test_without_the_wait_a_host_that_is_slower_than_the_gpu_stays_so() -> None:
+    found = {each.id: each for each in findings(kernel_by_kernel(300_000), *HOST)}
+
+    assert set(found) == {"host-busy", "host-sync"}
+    # What the thread spends in the waits, and no more.
+    assert found["host-sync"].saving_ns == 39 * (100_000 + GAP_NS + CALL_NS)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        kernel_by_kernel(30_000, wait=False),
+        kernel_by_kernel(5_000, kernels=3),  # 11 of 315 µs are at stake
+    ],
+)
+def test_kernels_that_nothing_waits_for(program: Program) -> None:
     assert findings(program, *HOST) == []
+
+
+@pytest.mark.parametrize("message", [True, False])
+def test_a_wait_for_what_is_sent_next(message: bool) -> None:
+    program = Program()
+    with program.range("halo"):
+        for _ in range(20):
+            program.copy("d2h", 1, MS)
+            program.wait(1)
+            if message:
+                program.mpi("MPI_Isend", 2_000)
+            program.kernel(2, MS)
+            program.copy("h2d", 1, 1_000)
+            program.wait(2)
+            if message:
+                program.mpi("MPI_Isend", 2_000)
+
+    found = [each.id for each in findings(program, host_sync.ANALYZER)]
+
+    assert found == ([] if message else ["host-sync"])
+
+
+def test_messages_and_results_are_waited_for() -> None:
+    program = Program()
+    for step in range(40):
+        program.kernel(1, 100_000)
+        program.wait(1)
+        if step % 2:
+            program.mpi("MPI_Sendrecv", 30_000)
+        else:
+            program.copy("d2h", 1, 1_000, size=4)
+            program.wait(1)
+        program.host(30_000)
+
+    assert [each.id for each in findings(program, host_sync.ANALYZER)] == []
 
 
 @pytest.mark.parametrize("beside", ["cudaStreamSynchronize_v3020", "MPI_Test", None])
@@ -537,6 +631,13 @@ def test_messages_that_are_completed_too_early_are_nonblocking_already(call: str
 
     assert "after the launches" in advice
     assert "MPI_Isend" not in advice
+
+
+@pytest.mark.parametrize("call", ["MPI_Isend", "MPI_Ireduce"])
+def test_messages_that_are_started_too_early_are_nonblocking_already(call: str) -> None:
+    advice = only(exchange(call), "mpi-blocking").advice
+
+    assert advice == "launch the work that needs no message before the call"
 
 
 # lazy-loading

@@ -8,7 +8,14 @@ import pytest
 
 from gpuscope.analyzers import allocation_sync, host_sync, pageable_copy, same_stream
 from gpuscope.model.result import Finding
-from tests.unit.analyzers.test_causes_program import MS, Program, findings, pipeline
+from tests.unit.analyzers.test_causes_program import (
+    CALL_NS,
+    GAP_NS,
+    MS,
+    Program,
+    findings,
+    pipeline,
+)
 
 PIPELINE = (
     pageable_copy.ANALYZER,
@@ -365,6 +372,27 @@ def test_allocations_before_the_work() -> None:
     pipeline(program)
 
     assert findings(program, *PIPELINE) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "name"), [(20, "cudaFree"), (9, "cudaFree"), (20, "cudaFreeAsync")]
+)
+def test_freeing_between_kernels_alone(steps: int, name: str) -> None:
+    program = Program()
+    for _ in range(steps + 1):
+        program.kernel(1, MS)
+        program.drain(name)
+        program.call("cudaMalloc", MS // 2)
+
+    found = findings(program, allocation_sync.ANALYZER)
+
+    if steps < 10 or name.endswith("Async"):
+        assert found == []
+        return
+    (finding,) = found
+    assert finding.evidence["count"] == steps
+    # The call returns, memory is allocated, the next kernel is launched and starts.
+    assert finding.saving_ns == steps * (CALL_NS + MS // 2 + CALL_NS + GAP_NS)
 
 
 # same-stream, again
