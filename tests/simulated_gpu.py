@@ -68,14 +68,22 @@ class Event:
 
 
 class Stream:
-    def __init__(self, gpu: SimulatedGpu, number: int) -> None:
+    def __init__(self, gpu: SimulatedGpu, number: int, priority: int = 0) -> None:
         self.gpu = gpu
         self.number = number
+        self.priority = priority
         self.queue: deque[tuple[Callable[[], bool], Callable[[], object]]] = deque()
         self.weight = gpu.random.choice((1.0, 0.1, _LEFT))
         self.ptr = self
 
+    def __enter__(self) -> None:
+        self.gpu.current = self
+
+    def __exit__(self, *_: object) -> None:
+        self.gpu.current = self.gpu.null
+
     def issue(self, work: Callable[[], object], ready: Callable[[], bool] = lambda: True) -> None:
+        self.gpu.issued.add(self)
         self.queue.append((ready, work))
         self.gpu.get_on()
 
@@ -110,11 +118,13 @@ class SimulatedGpu:
         self.streams: list[Stream] = []
         self.events: list[Event] = []
 
-        self.null = Stream(self, NULL)
+        self.issued: set[Stream] = set()
+        """All that something was issued to."""
+        self.null = self.current = Stream(self, NULL)
 
         def make_stream(non_blocking: bool, priority: int = 0) -> Stream:
             assert non_blocking  # others would wait for the null stream
-            self.streams.append(Stream(self, len(self.streams)))
+            self.streams.append(Stream(self, len(self.streams), priority))
             return self.streams[-1]
 
         make_stream.null = self.null  # type: ignore[attr-defined]

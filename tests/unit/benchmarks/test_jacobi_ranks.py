@@ -219,6 +219,23 @@ def test_the_kernels_of_a_step_alone_leave_its_points_and_its_norm_alone(make: M
         assert np.array_equal(variant.tile.other.get()[own], expected)
 
 
+@pytest.mark.parametrize("make", [serialized, overlapped, blocks, packed_on_compute, *ON_DEVICE])
+def test_all_streams_are_held_back_by_the_gate(make: Make) -> None:
+    variant = start(make, 0)
+    variant.cp.issued.clear()
+    variant.run(STEPS)
+    variant.compute()
+    variant.exchange()
+    assert variant.cp.issued == set(variant.streams)
+
+
+@pytest.mark.parametrize("make", [overlapped, blocks])
+def test_edges_are_more_urgent_than_the_interior(make: Make) -> None:
+    inner, *edges = start(make, 0).streams
+    assert edges
+    assert all(edge.priority < inner.priority for edge in edges)
+
+
 @pytest.mark.parametrize(
     ("make", "streams"),
     [

@@ -18,7 +18,7 @@ import pytest
 from gpuscope import api, samples
 from gpuscope.benchmarks import jacobi_nccl_overlap, jacobi_nvshmem
 from gpuscope.benchmarks._harness import Expected, add_common_arguments, jacobi_ranks
-from gpuscope.benchmarks._harness.decomposition import cut
+from gpuscope.benchmarks._harness.decomposition import Region, cut
 from gpuscope.benchmarks._harness.queued import (
     CHAINED,
     OVERLAPPED,
@@ -28,7 +28,7 @@ from gpuscope.benchmarks._harness.queued import (
     Queued,
 )
 from gpuscope.benchmarks._harness.stencil import prove_tile, reference_step
-from gpuscope.benchmarks.jacobi_nvshmem import _Puts
+from gpuscope.benchmarks.jacobi_nvshmem import _InKernel, _Puts
 from gpuscope.errors import ProgramError, UsageError
 from tests.simulated_gpu import HOST, NULL, SimulatedGpu, SimulatedKernels, Stream, session
 
@@ -80,6 +80,27 @@ class Heap:
         stream.issue(lambda: None, lambda: False)
 
 
+class PuttingKernels:
+    """The kernels of ``--in-kernel`` on the streams of a simulated GPU."""
+
+    def __init__(self, heap: Heap, kernels: SimulatedKernels) -> None:
+        self.heap, self.kernels = heap, kernels
+
+    def edge_put(self, grid: Any, block: Any, arguments: Any) -> None:
+        now, other, columns, row, column, end_column, norm, *where = arguments
+        region = Region(int(row), int(row) + 1, int(column), int(end_column))
+        self.kernels.step(now, other, region, norm, self.heap.gpu.current)
+        self.put(grid, block, (other[int(row)].ctypes.data, columns, *where))
+
+    def put(self, grid: Any, block: Any, arguments: Any) -> None:
+        source, columns, halo, part, peer, signal, value, done = arguments
+        assert part * (grid[0] - 1) < columns <= part * grid[0]  # each block has some
+        assert part % block[0] == 0
+        assert (done.shape, done.dtype) == ((1,), np.uint32)
+        size_bytes = 4 * int(columns)
+        self.heap.put_signal(halo, source, size_bytes, signal, value, peer, self.heap.gpu.current)
+
+
 class Alike:
     """A communicator of ranks that all have the same sum, of which one is asked for the total."""
 
@@ -98,6 +119,7 @@ def make(
     norm_every: int = 2,
     skew_us: int = 0,
     barrier: bool = False,
+    in_kernel: bool = False,
 ) -> list[_Puts]:
     """Return all ranks, on GPUs whose streams go on by one chance."""
     gpu = SimulatedGpu(seed, left_out)
@@ -117,7 +139,11 @@ def make(
         kernels: Any = SimulatedKernels(gpu)
         fake: Any = heap
         options: Any = {"order": order, "heap": fake, "barrier": barrier, "skew_us": skew_us}
-        everyone.append(_Puts(ranks, kernels, blocks[rank], norm_every, **options))
+        variant: type[_Puts] = _Puts
+        if in_kernel:
+            putting = PuttingKernels(heap, kernels)
+            variant, options["kernels"] = _InKernel, (putting.edge_put, putting.put)
+        everyone.append(variant(ranks, kernels, blocks[rank], norm_every, **options))
     return everyone
 
 
@@ -135,16 +161,48 @@ def is_right(everyone: list[_Puts], *, periodic: bool = True) -> bool:
     return True
 
 
+@pytest.mark.parametrize("in_kernel", [False, True])
 @pytest.mark.parametrize("periodic", [True, False])
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("order", ORDERS)
 def test_any_order_of_the_streams_gives_what_one_gpu_gives(
-    order: str, size: int, periodic: bool
+    order: str, size: int, periodic: bool, in_kernel: bool
 ) -> None:
     for seed in SEEDS:
-        for skew_us in (0, 200):
-            everyone = make(size, order, seed, periodic=periodic, skew_us=skew_us)
-            assert is_right(everyone, periodic=periodic)
+        everyone = make(
+            size, order, seed, periodic=periodic, skew_us=seed % 2 * 200, in_kernel=in_kernel
+        )
+        assert is_right(everyone, periodic=periodic)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_all_streams_are_held_back_by_the_gate_and_an_exchange_is_on_the_first(order: str) -> None:
+    (alone,) = make(1, order, 0)
+    gpu = alone.cp
+    works: list[tuple[Callable[[], None], Any]] = [
+        (lambda: alone.run(STEPS), alone.streams),
+        (alone.compute, alone.streams),
+        (alone.exchange, alone.streams[:1]),  # which it is timed on
+    ]
+    for work, streams in works:
+        gpu.issued.clear()
+        work()
+        assert gpu.issued <= set(streams)
+    assert alone.high.priority < alone.low.priority
+
+
+@pytest.mark.parametrize("in_kernel", [False, True])
+def test_an_exchange_alone_fills_the_halo_of_the_grid_as_it_is(in_kernel: bool) -> None:
+    for seed in SEEDS:
+        (alone,) = make(1, OVERLAPPED, seed, in_kernel=in_kernel)
+        alone.run(1)  # the other grid has other points then
+        alone.cp.cuda.runtime.deviceSynchronize()
+        now = alone.tile.now
+        now[0] = now[-1] = np.nan
+        alone.exchange()
+        alone.cp.cuda.runtime.deviceSynchronize()
+        assert np.array_equal(now[0], now[-2])
+        assert np.array_equal(now[-1], now[1])
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -158,15 +216,17 @@ def test_skew_holds_the_streams_back_that_a_step_is_issued_to(order: str) -> Non
     assert held == expected.get(order, [alone.high, alone.low])
 
 
-def test_each_stream_waits_for_the_other_once_a_step_and_needs_to() -> None:
-    everyone = make(2, OVERLAPPED, 0)
+@pytest.mark.parametrize("in_kernel", [False, True])
+def test_each_stream_waits_for_the_other_once_a_step_and_needs_to(in_kernel: bool) -> None:
+    everyone = make(2, OVERLAPPED, 0, in_kernel=in_kernel)
     assert is_right(everyone)
     waits = sorted(everyone[0].cp.waits)
     high, low = (0, 2), (1, 3)
     assert {stream for stream, _ in waits} == {*high, *low}
     assert len(waits) == 2 * 2  # ranks, streams
     for wait in waits:
-        assert not all(is_right(make(2, OVERLAPPED, seed, (wait,))) for seed in SEEDS), wait
+        orders = (make(2, OVERLAPPED, seed, (wait,), in_kernel=in_kernel) for seed in range(60))
+        assert not all(is_right(each) for each in orders), wait
 
 
 @pytest.mark.parametrize(
