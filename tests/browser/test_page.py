@@ -442,6 +442,19 @@ def test_the_menu_closes(streams: Page) -> None:
     assert not is_open()
 
 
+def test_copying_the_link_says_whether_it_worked(streams: Page) -> None:
+    link = "document.querySelector('[data-act=link]').click()"
+    allowed = {"origin": streams.address, "permissions": ["clipboardSanitizedWrite"]}
+    streams.chrome.execute_cdp_cmd("Browser.grantPermissions", allowed)
+    streams.chrome.find_element("css selector", ".menu summary").click()
+    streams.script(link)
+    streams.until(lambda: streams.text("#said") == "Copied.")
+    # As on a page of another machine, which has no clipboard without https.
+    streams.script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    streams.script(link)
+    streams.until(lambda: streams.text("#said").endswith("take the address from its bar."))
+
+
 def test_the_classes_keep_their_colours_where_the_system_picks_all_others(
     chrome: Chrome, serve: Callable[[Path], Page]
 ) -> None:

@@ -12,6 +12,9 @@
     return answer.json();
   }
 
+  // Without https and away from localhost there is no clipboard.
+  const copied = async (text) => navigator.clipboard.writeText(text);
+
   // The address: all of the state, times in ns from the first operation.
 
   // A leap has an entry of its own in the browser's history, so that Back leads to before it.
@@ -362,7 +365,11 @@
       // Beyond what is loaded, the server knows what comes next of the names that are searched for.
       next: () => (api.state().find ? find(api, 1) : api.step(1)),
       previous: () => (api.state().find ? find(api, -1) : api.step(-1)),
-      link: () => { write(api, device, table.state()); return navigator.clipboard.writeText(location.href); },
+      link: async () => {
+        write(api, device, table.state());
+        const said = await copied(location.href).then(() => "Copied.", () => "The browser does not let the page copy: take the address from its bar.");
+        byId("said").textContent = said;
+      },
     });
     restore();
     window.addEventListener("popstate", restore);

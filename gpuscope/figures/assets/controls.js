@@ -139,6 +139,7 @@
       menu.querySelector("summary").focus();
       event.stopPropagation();
     }, true);
+    if (menu) menu.addEventListener("toggle", () => say(""));
     document.addEventListener("pointerdown", (event) => { if (menu && !menu.contains(event.target)) menu.open = false; });
     document.addEventListener("click", (event) => {
       if (!event.target.closest) return;
