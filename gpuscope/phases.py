@@ -1,10 +1,10 @@
 """What a program that computes and communicates spends its time on, and what of that is hidden.
 
-A transfer is hidden where a kernel that computes runs on the same device. A communication kernel
-counts from where its data began to move, if the ranks together tell: before, it waited. Kernels of
-NVSHMEM that wait for a signal count for nothing. Kernels that pack what is to be sent count for
-themselves; they are told by their name. Host time in MPI counts apart: a call that waits beside a
-kernel moves nothing.
+A transfer is hidden where a kernel that computes runs on the same device, but not under one that
+communicates at once. A communication kernel counts from where its data began to move, if the ranks
+together tell: before, it waited. Kernels of NVSHMEM that wait for a signal count for nothing.
+Kernels that pack what is to be sent count for themselves; they are told by their name. Host time in
+MPI counts apart: a call that waits beside a kernel moves nothing.
 """
 
 from __future__ import annotations
@@ -73,16 +73,15 @@ class PhaseSums:
             return begin, finish, entry_of[axis.group_at(begin)]
 
         n = self._sums.shape[1]
-        compute = busy(in_classes(op_class, _COMPUTE) & ~packs)
         parts = [
-            compute,
+            busy(in_classes(op_class, _COMPUTE) & ~packs),
             busy(packs),
             busy(in_classes(op_class, _TRANSFER)),
             busy(op_class == CODE["mpi"]),
         ]
         for number, (begin, finish, entry) in enumerate(parts):
             self._sums[number] += sum_by(finish - begin, entry, n)
-        cover = Cover(compute[:2])
+        cover = Cover(busy((op_class == CODE["kernel"]) & ~packs)[:2])
         for number, (begin, finish, entry) in enumerate(parts[2:], len(parts)):
             self._sums[number] += sum_by(cover.within(begin, finish), entry, n)
 

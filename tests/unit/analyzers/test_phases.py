@@ -45,6 +45,19 @@ def test_a_transfer_is_hidden_where_a_kernel_computes_not_where_one_packs() -> N
     )
 
 
+def test_a_kernel_that_computes_and_communicates_hides_nothing() -> None:
+    trace = make_trace(
+        kernels=[(0, 10, "s1")],
+        fused=[(10, 50, "s1")],
+        p2p=[(5, 40, "s2", {"launch": 1})],
+        mpi=[("MPI_Wait", 8, 30)],
+        ranges=[("step", 0, 60)],
+    )
+    found = phases(trace)
+    assert found is not None
+    assert (found.compute_ns, found.transfer_hidden_ns, found.mpi_hidden_ns) == (50, 5, 2)
+
+
 def test_instances_are_summed_and_each_is_a_timeline_of_its_own() -> None:
     trace = make_trace(
         kernels=[(0, 50, "s1"), (100, 150, "s1")],
