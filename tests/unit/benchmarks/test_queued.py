@@ -487,18 +487,22 @@ def test_a_graph_of_two_steps_is_launched_half_as_often(
 class Graphs:
     """Graphs of a simulated GPU, on which one rank exchanges with itself by NCCL.
 
-    A launch does again what was issued while the graph was captured, in that order.
+    A launch does again what was issued while the graph was captured, in any order that the events
+    among it allow; what follows on the stream waits for all of it.
     """
 
     def __init__(self, gpu: SimulatedGpu, nccl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.works: list[Callable[[], object]] = []
+        self.gpu = gpu
+        self.works: list[tuple[Stream, Callable[[], bool], Callable[[], object]]] = []
         self.launches = 0
         self._rows: list[tuple[int, int, Stream]] = []
         runtime, issue = gpu.cuda.runtime, Stream.issue
         runtime.graphUpload = runtime.graphExecDestroy = runtime.graphDestroy = lambda *_: None
         runtime.streamEndCapture = lambda stream: monkeypatch.setattr(Stream, "issue", issue)
         runtime.streamBeginCapture = lambda stream: monkeypatch.setattr(
-            Stream, "issue", lambda stream, work, ready=None: self.works.append(work)
+            Stream,
+            "issue",
+            lambda stream, work, ready=lambda: True: self.works.append((stream, ready, work)),
         )
         runtime.graphLaunch = lambda graph, stream: self._launch(stream)
         monkeypatch.setattr(jacobi_nccl_overlap, "keep_priorities", lambda graph: 8)
@@ -520,18 +524,24 @@ class Graphs:
 
     def _launch(self, stream: Stream) -> None:
         self.launches += 1
-        for work in self.works:
-            stream.issue(work)
+        lanes = {each: Stream(self.gpu, each.number) for each, _, _ in self.works}
+        self.gpu.streams += lanes.values()
+
+        def begin() -> None:
+            for event in self.gpu.events:
+                event.reached = 0
+            for each, ready, work in self.works:
+                lanes[each].queue.append((ready, work))
+
+        stream.issue(begin)
+        stream.issue(lambda: None, lambda: not any(lane.queue for lane in lanes.values()))
 
 
-@pytest.mark.parametrize(
-    ("norm_every", "launches", "known"),
-    [(1, 15, range(0, 30, 2)), (2, 15, range(0, 30, 2)), (5, 3, (5, 15, 25)), (15, 1, (15,))],
-)
-def test_a_graph_comes_to_the_grid_and_the_norms_of_one_gpu(
-    norm_every: int, launches: int, known: Any, nccl: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpu = SimulatedGpu(0)
+def graphed(
+    nccl: Any, monkeypatch: pytest.MonkeyPatch, norm_every: int, seed: int, left_out: Any = ()
+) -> tuple[Any, Graphs]:
+    """Return a rank alone whose steps are a graph, and the graphs of its GPU."""
+    gpu = SimulatedGpu(seed, left_out)
     graphs = Graphs(gpu, nccl, monkeypatch)
     ranks: Any = SimpleNamespace(
         session=session(gpu), comm=None, rank=0, gather=lambda mine: [mine]
@@ -542,10 +552,44 @@ def test_a_graph_comes_to_the_grid_and_the_norms_of_one_gpu(
         ranks, kernels, cut(GRID, (1, 1), 0), norm_every, **options, graphs=ExitStack()
     )
     steps.looking = True
-    steps.run(30)
-    assert graphs.launches == launches
-    assert list(steps.totals) == list(known)
-    prove_tile(steps.tile, {**steps.totals, 29: steps.total_norm()})
+    return steps, graphs
+
+
+@pytest.mark.parametrize(
+    ("norm_every", "launches", "known"),
+    [(1, 15, range(0, 30, 2)), (2, 15, range(0, 30, 2)), (5, 3, (5, 15, 25)), (15, 1, (15,))],
+)
+def test_a_graph_comes_to_the_grid_and_the_norms_of_one_gpu(
+    norm_every: int, launches: int, known: Any, nccl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in SEEDS:
+        steps, graphs = graphed(nccl, monkeypatch, norm_every, seed)
+        steps.run(30)
+        assert graphs.launches == launches
+        assert list(steps.totals) == list(known)
+        prove_tile(steps.tile, {**steps.totals, 29: steps.total_norm()})
+        steps.looking = False  # as in a timed pass: the host waits for no launch
+        steps.run(30)
+        prove_tile(steps.tile, {59: steps.total_norm()})
+
+
+def test_a_graph_needs_the_wait_of_the_edges_for_the_inner_rows(
+    nccl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that of the inner rows for the edges the other stream would not be captured."""
+
+    def is_right(seed: int) -> bool:
+        steps, _ = graphed(nccl, monkeypatch, 5, seed, left_out)
+        steps.run(30)
+        try:
+            prove_tile(steps.tile, {29: steps.total_norm()})
+        except ProgramError:
+            return False
+        return True
+
+    steps, _ = graphed(nccl, monkeypatch, 5, 0)
+    left_out = [(steps.high.number, steps.cp.events.index(steps.inner_done))]
+    assert not all(is_right(seed) for seed in range(60))
 
 
 @pytest.mark.parametrize(
