@@ -11,12 +11,12 @@ import numpy as np
 
 from gpuscope.analysis import Analyzer, Options
 from gpuscope.cases import USES, Case, Region
-from gpuscope.intervals import length, union
+from gpuscope.intervals import length, stable_order, union
 from gpuscope.model.classes import CODE
 from gpuscope.model.result import Finding, Result
 from gpuscope.model.trace import Trace
 from gpuscope.units import format_ns
-from gpuscope.waits import REASON, Int64
+from gpuscope.waits import REASON, Bool, Int64
 
 MIN_REPEATS = 2
 """Messages an instance that followed compute."""
@@ -45,6 +45,8 @@ def _rule(case: Case, transfer_ns: Int64 | None, region: Region) -> Finding | No
     before = np.where(by_stream, waits.stream_op[comm], waits.event_op[comm])
     follows = (by_stream | by_event) & (before >= 0)
     follows &= ops.op_class[np.maximum(before, 0)] == CODE["kernel"]
+    first = _first_of_train(case, comm, by_stream)
+    follows = follows[first]
     begin, end = ops.start_ns[comm], ops.end_ns[comm]
     if transfer_ns is not None:
         # With the ranks read together, waiting for a late one is told apart: it is no exposure, and
@@ -62,11 +64,13 @@ def _rule(case: Case, transfer_ns: Int64 | None, region: Region) -> Finding | No
     if exposed < MIN_EXPOSED_SHARE * length(moved) or saving < MIN_SAVING_SHARE * region.span_ns:
         return None
     rows = comm[follows]
+    trailing = int((follows & (first != np.arange(len(comm)))).sum())
+    others = f", {trailing} of them behind another that did" if trailing else ""
     return case.finding(
         region,
         id="comm-after-compute",
         claim=(
-            f"{count} of {len(comm)} messages started when the compute before them ended: "
+            f"{count} of {len(comm)} messages started when the compute before them ended{others}: "
             f"{format_ns(exposed)} of communication lie under no kernel"
         ),
         mechanism="communication kernels waited for compute by stream order or by event",
@@ -85,6 +89,22 @@ def _rule(case: Case, transfer_ns: Int64 | None, region: Region) -> Finding | No
         held=bare,
         limit_ns=region.potential_ns,
     )
+
+
+def _first_of_train(case: Case, comm: Int64, by_stream: Bool) -> Int64:
+    """Return, each message, the one that its train began with: a position in `comm`.
+
+    Messages of a train start when the message before them in their stream ends, such as the buckets
+    of gradients that are sent when the backward pass is over.
+    """
+    stream = case.ops.stream[comm]
+    order = stable_order(stream)
+    rows = comm[order]
+    begins = np.ones(len(rows), np.bool_)
+    begins[1:] = ~by_stream[order[1:]] | (case.waits.stream_op[rows[1:]] != rows[:-1])
+    first = np.empty(len(rows), np.int64)
+    first[order] = order[np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))]
+    return first
 
 
 ANALYZER = Analyzer(

@@ -205,10 +205,36 @@ def test_a_third_of_the_messages_behind_compute_is_too_few() -> None:
     with program.range("step"):
         for _ in range(6):
             program.kernel(1, 2 * MS)
-            for _ in range(3):  # the others follow a message
+            program.comm(1, MS)
+            for _ in range(2):
+                program.copy("h2d", 1, 1_000)
                 program.comm(1, MS)
 
     assert findings(program, comm_after_compute.ANALYZER) == []
+
+
+@pytest.mark.parametrize("event", [True, False])
+def test_messages_right_behind_one_that_is_behind_compute(event: bool) -> None:
+    program = Program()
+    with program.range("step"):
+        for step in range(6):
+            program.kernel(1, 3 * MS)
+            if event:
+                program.record(f"backward {step}", 1)
+                program.wait_event(2, f"backward {step}")
+            for _ in range(3):
+                program.comm(2 if event else 1, MS)
+            if event:
+                program.record(f"reduced {step}", 2)
+                program.wait_event(1, f"reduced {step}")
+
+    (found,) = findings(program, comm_after_compute.ANALYZER)
+
+    assert (found.evidence["count"], found.evidence["messages"]) == (18, 18)
+    assert found.evidence["exposed_ns"] == 18 * MS
+    assert (
+        "the compute before them ended, 12 of them behind another that did: 18.0 ms" in found.claim
+    )
 
 
 def test_a_wait_for_a_signal_behind_compute_is_no_message() -> None:
