@@ -1003,6 +1003,8 @@ def test_a_million_operations(serve: Callable[[Path], Page], tmp_path: Path) -> 
 
 
 def test_the_report_opens_from_a_file_and_moves(chrome: Chrome, tmp_path: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
     path = tmp_path / "report.html"
     assert main(["report", str(samples.path("streams")), "-o", str(path)]) == 0
     page = Page(chrome, path.as_uri())
@@ -1015,6 +1017,20 @@ def test_the_report_opens_from_a_file_and_moves(chrome: Chrome, tmp_path: Path) 
     chrome.find_elements("css selector", ".card")[1].click()
     assert page.axis() != whole
     assert "streamed" in page.names("range")
+    page.press("/")
+    page.press("^streamed$")
+    page.until(lambda: page.script("return window.gpuscope.page.state().find") == "^streamed$")
+    found = []
+    picked = "const p = window.gpuscope.page, { picked } = p.state();"
+    picked += "return picked && [p.meta.rows[picked.row].kind, picked.item]"
+    for _ in range(4):
+        time.sleep(0.3)
+        page.press(Keys.ENTER)
+        found.append(tuple(page.until(lambda: page.script(picked))))
+    assert len(set(found)) == 3  # each instance once, and the first again
+    assert found[0] == found[3]
+    assert {kind for kind, _ in found} == {"range"}
+    page.press(Keys.ESCAPE)
     before = page.script("return document.documentElement.dataset.theme")
     page.press("t")
     assert page.script("return document.documentElement.dataset.theme") != before

@@ -657,17 +657,34 @@
       if (hooks.picked) hooks.picked(mark);
     }
 
+    const marksOf = (number) => (data.rows[number] ? data.rows[number].marks : []).flatMap(([paint, starts, lengths, items, names]) =>
+      hiddenPaint(paint) ? [] : starts.map((start, i) => ({ row: number, item: items[i], paint, start, end: start + lengths[i], name: data.names[names[i]], known: names[i] })));
+
+    // What a report draws of what is searched for, in the order of the page: a range where its work is, or on its thread.
+    function soughtMarks() {
+      const kinds = ["stream", "range", "nvtx", "thread", "mpi"], kind = (mark) => rows[mark.row].kind, id = (mark) => `${rows[mark.row].trace}.${mark.item}`;
+      const found = rows.flatMap((row, number) => (kinds.includes(row.kind) ? marksOf(number).filter((mark) => sought.names.hits[mark.known]) : []));
+      const onGpu = new Set(found.filter((mark) => kind(mark) === "range").map(id));
+      return found.filter((mark) => kind(mark) !== "nvtx" || !onGpu.has(id(mark))).sort((a, b) => a.start - b.start || a.row - b.row || a.item - b.item);
+    }
+
     // From one operation to the next in the row of the picked one, or the first row with any.
     function step(direction) {
       if (!data) return;
-      const numbers = state.picked ? [state.picked.row] : shown.filter(({ number }) => ["stream", "engine"].includes(rows[number].kind)).map((row) => row.number);
+      const { picked } = state;
+      if (source.whole && sought.names.hits) {
+        const all = soughtMarks(), at = picked ? all.findIndex((mark) => mark.row === picked.row && mark.item === picked.item) : -1;
+        const found = at >= 0 ? all[(at + direction + all.length) % all.length] : all.find((mark) => mark.start >= (picked || { start: state.low }).start) || all[0];
+        if (!found) return;
+        reveal(found);
+        pick(found);
+        return;
+      }
+      const numbers = picked ? [picked.row] : shown.filter(({ number }) => ["stream", "engine"].includes(rows[number].kind)).map((row) => row.number);
       for (const number of numbers) {
-        const all = (data.rows[number] ? data.rows[number].marks : []).flatMap(([paint, starts, lengths, items, names]) =>
-          hiddenPaint(paint) ? [] : starts.map((start, i) => ({ row: number, item: items[i], paint, start, end: start + lengths[i], name: data.names[names[i]], known: names[i] })))
-          .filter((mark) => !source.whole || !sought.names.hits || sought.names.hits[mark.known]);
-        all.sort((a, b) => a.start - b.start);
-        const at = state.picked ? all.findIndex((mark) => mark.item === state.picked.item) : -1;
-        const found = state.picked ? all[at + direction] : all.find((mark) => mark.start >= state.low);
+        const all = marksOf(number).sort((a, b) => a.start - b.start);
+        const at = picked ? all.findIndex((mark) => mark.item === picked.item) : -1;
+        const found = picked ? all[at + direction] : all.find((mark) => mark.start >= state.low);
         if (!found) continue;
         if (found.start < state.low || found.end > state.high) {
           const wide = Math.max(state.high - state.low, 1.2 * (found.end - found.start));
