@@ -49,7 +49,8 @@ def _rule(case: Case, reads: Bool, region: Region) -> Finding | None:
     if len(read) < region.often(MIN_REPEATS):
         return None
     bare = _laid_bare(case, region)
-    saving = total + bare
+    # The host needs the rest of its time anyhow.
+    saving = min(total + bare, _waited_ns(case, region))
     if saving < MIN_SAVING_SHARE * region.span_ns:
         return None
     return case.finding(
@@ -76,6 +77,16 @@ def _rule(case: Case, reads: Bool, region: Region) -> Finding | None:
         saving_ns=saving,
         held=(idle.start_ns[behind], idle.end_ns[behind]),
     )
+
+
+def _waited_ns(case: Case, region: Region) -> int:
+    """Return how long threads are in reads, and in waits for them, while a region is at work."""
+    reads, waits = case.reads
+    calls = np.union1d(case.ops.launch[reads], waits)
+    begin, finish = region.window_ns
+    start, end = case.api.start_ns[calls], case.api.end_ns[calls]
+    mine = (start < finish) & (end > begin)
+    return int((end - start)[mine].sum())
 
 
 def _laid_bare(case: Case, region: Region) -> int:

@@ -231,6 +231,31 @@ def test_compiling_is_no_busy_host() -> None:
     assert [f.id for f in findings(compiling("cudaGetDevice"), *HOST)] == ["host-busy"]
 
 
+@pytest.mark.parametrize(
+    ("kernel_ns", "saved_ns"),
+    [
+        # Behind each read but the last: its wait returns, the host, the launching call, the start.
+        (500_000, 40 * (CALL_NS + 14_000 + CALL_NS + GAP_NS)),
+        # A GPU that has long been done: the copy's call and its wait, each time.
+        (5_000, 41 * (CALL_NS + GAP_NS + 1_000 + CALL_NS)),
+    ],
+)
+def test_a_read_saves_no_more_than_the_host_spends_in_it(kernel_ns: int, saved_ns: int) -> None:
+    program = Program()
+    with program.range("train"):
+        for _ in range(41):
+            program.kernel(1, kernel_ns)
+            program.host(30_000)
+            program.copy("d2h", 1, 1_000, size=4)
+            program.wait(1)
+            program.host(14_000)
+
+    (finding,) = findings(program, host_read.ANALYZER)
+
+    assert finding.saving_ns == saved_ns
+    assert finding.evidence["held_ns"] == 40 * (CALL_NS + 14_000 + CALL_NS + GAP_NS)
+
+
 def test_reading_a_scalar_now_and_then() -> None:
     assert findings(reads(every=10), *HOST) == []
 
