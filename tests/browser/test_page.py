@@ -360,6 +360,34 @@ def test_ranges_and_calls_are_found_too_and_what_is_not_there_is_said(streams: P
     streams.until(lambda: streams.text(".tl-trouble") == "")
 
 
+def test_what_a_search_does_not_find_stays_pale(streams: Page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    def opacity() -> int:
+        """Return how opaque the longest operation of the first stream is drawn, of 255."""
+        seen: int = streams.script(
+            "const p = window.gpuscope.page, { rows } = p.meta;"
+            "const row = rows.findIndex((each) => each.kind === 'stream');"
+            "const d = p.drawn(), marks = ((d.rest || d).rows[row]).marks[0];"
+            "const i = marks[2].indexOf(Math.max(...marks[2]));"
+            "const at = p.place({ row, start: marks[1][i], end: marks[1][i] + marks[2][i] });"
+            "const canvas = document.querySelector('.tl-canvas');"
+            "const box = canvas.getBoundingClientRect(), ratio = devicePixelRatio;"
+            "const x = (at.x - box.left) * ratio, y = (at.y - box.top) * ratio;"
+            "return canvas.getContext('2d').getImageData(x, y, 1, 1).data[3];"
+        )
+        return seen
+
+    streams.open()
+    assert opacity() == 255
+    streams.press("/")
+    streams.press("^streamed$")
+    streams.until(lambda: 0 < opacity() < 64)
+    for _ in "^streamed$":
+        streams.press(Keys.BACKSPACE)
+    streams.until(lambda: opacity() == 255)
+
+
 def test_back_leads_to_before_a_leap(streams: Page) -> None:
     def seen() -> tuple[Any, ...]:
         picked = streams.script("return window.gpuscope.page.state().picked?.item")

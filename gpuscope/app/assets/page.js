@@ -313,7 +313,13 @@
   }
 
   function start(meta) {
-    const source = { view: ({ low, high, pixels, rows, find }) => ask("/view", { low, high, pixels, rows: rows.join(), find }) };
+    const source = {
+      async view({ low, high, pixels, rows, find }) {
+        const all = { low, high, pixels, rows: rows.join() };
+        const [found, rest] = await Promise.all([ask("/view", { ...all, find }), find ? ask("/view", all) : null]);
+        return { ...found, rest };
+      },
+    };
     let device = 0, table = null, waiting = 0, late = 0, leaps = false, sought = "";
     const tell = (state) => {
       if (state.find !== sought) count(sought = state.find);

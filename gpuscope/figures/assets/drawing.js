@@ -40,9 +40,11 @@
 
   // Painters: the same few strokes on a canvas and in SVG
 
+  const PALE = 0.15; // the opacity of what a search does not find
+
   function canvasPainter(context) {
     const { patterns, stack } = context.kept = context.kept || { patterns: new Map(), stack: document.createElement("canvas") };
-    let image = null;
+    let image = null, opacity = 1;
     const packed = (color) => (0xff000000 | parseInt(color.slice(5, 7), 16) << 16 | parseInt(color.slice(3, 5), 16) << 8 | parseInt(color.slice(1, 3), 16)) >>> 0;
     function style(colors) {
       if (colors.length === 1) return colors[0];
@@ -68,7 +70,7 @@
     return {
       rects(list, colors, alpha) {
         context.fillStyle = style(colors);
-        context.globalAlpha = alpha === undefined ? 1 : alpha;
+        context.globalAlpha = opacity * (alpha === undefined ? 1 : alpha);
         for (let i = 0; i < list.length; i += 4) context.fillRect(list[i], list[i + 1], list[i + 2], list[i + 3]);
         context.globalAlpha = 1;
       },
@@ -96,6 +98,7 @@
         stack.height = image.height;
         stack.getContext("2d").putImageData(image, 0, 0);
         context.save();
+        context.globalAlpha = opacity;
         context.setTransform(1, 0, 0, 1, 0, 0);
         context.drawImage(stack, 0, 0);
         context.restore();
@@ -106,7 +109,14 @@
         context.font = bold ? `600 ${FONT}` : FONT;
         context.textAlign = align || "left";
         context.textBaseline = "middle";
+        context.globalAlpha = opacity;
         context.fillText(words, x, y);
+        context.globalAlpha = 1;
+      },
+      pale(inside) {
+        opacity = PALE;
+        inside();
+        opacity = 1;
       },
       path(points, color, width, dash) {
         context.strokeStyle = color;
@@ -183,6 +193,11 @@
         const name = `c${defs.length}`;
         defs.push(`<clipPath id="${name}"><rect x="${x}" y="${y}" width="${w}" height="${h}"/></clipPath>`);
         parts.push(`<g clip-path="url(#${name})">`);
+        inside();
+        parts.push("</g>");
+      },
+      pale(inside) {
+        parts.push(`<g opacity="${PALE}">`);
         inside();
         parts.push("</g>");
       },

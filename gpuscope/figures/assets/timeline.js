@@ -49,11 +49,13 @@
         return [paint, sums];
       });
     }
+    if (reply.rest) decode(reply.rest, kinds);
     return reply;
   }
 
   // meta: what Timeline.describe returns. source: {view(request) -> promise of Timeline.view's
-  // answer, whole: true where that answer holds all there is}. hooks: picked(mark),
+  // answer, while names are searched with `rest`, the answer without the search; whole: true where the
+  // answer holds all there is}. hooks: picked(mark),
   // hovered(mark) -> promise of lines for the tip, leap() before another place is shown, touched(row)
   // before what is in a row is picked or selected.
   function timeline(root, meta, source, hooks) {
@@ -390,10 +392,14 @@
           if (rows[row.number].kind === "device") painter.rects([x0, y0 + row.y, width(), 1], [colors.line]);
           if (rows[row.number].kind === "group") painter.rects([x0, y0 + row.y + row.height - 1, width(), 1], [colors.line]);
         }
-        const drawn = data ? visible.filter(({ number }) => data.rows[number]).map((row) => ({ row, y: y0 + row.y, found: data.rows[row.number], under: [] })) : [];
-        for (const each of drawn) paintColumns(painter, each, x0);
-        painter.flush();
-        for (const each of drawn) paintMarks(painter, each, x0);
+        const paint = (reply) => {
+          const drawn = visible.filter(({ number }) => reply.rows[number]).map((row) => ({ row, y: y0 + row.y, reply, found: reply.rows[row.number], under: [] }));
+          for (const each of drawn) paintColumns(painter, each, x0);
+          painter.flush();
+          for (const each of drawn) paintMarks(painter, each, x0);
+        };
+        if (data && data.rest) painter.pale(() => paint(data.rest));
+        if (data) paint(data);
         if (state.brush) {
           const [a, b] = state.brush.map(xOf);
           painter.rects([x0, 0, Math.max(0, a), y0 + total, x0 + b, 0, Math.max(0, width() - b), y0 + total], [colors.surface], 0.55);
@@ -435,7 +441,7 @@
       });
     }
 
-    function paintColumns(painter, { row: { number, height }, y, found, under }, x0) {
+    function paintColumns(painter, { row: { number, height }, y, reply, found, under }, x0) {
       const { kind } = rows[number], tall = height - 2 * inset(kind);
       const columns = found.columns.filter(([paint]) => !hiddenPaint(paint)).concat(sharesOfMarks(found));
       if (!columns.length) return;
@@ -444,11 +450,11 @@
       const wide = Math.floor(width());
       const at = (sums, t) => {
         const count = sums.length - 1;
-        const place = Math.min(count, Math.max(0, (t - data.low_ns) / data.column_ns)), whole = Math.floor(place);
+        const place = Math.min(count, Math.max(0, (t - reply.low_ns) / reply.column_ns)), whole = Math.floor(place);
         return sums[whole] + (whole < count ? (place - whole) * (sums[whole + 1] - sums[whole]) : 0);
       };
       const sum = new Float32Array(wide), alone = new Float32Array(wide), foot = new Float32Array(wide).fill(tall);
-      const size = 1 / scale() / data.column_ns;
+      const size = 1 / scale() / reply.column_ns;
       const heights = columns.map(([paint, known]) => {
         const shares = new Float32Array(wide), bare = exposed(kind, paint), counted = known instanceof Float32Array;
         let before = counted ? 0 : at(known, state.low);
@@ -481,7 +487,7 @@
       painter.stacks(x0, y + inset(kind), tall, feet, heights, columns.map(([paint]) => colorsOf(paint)));
     }
 
-    function paintMarks(painter, { row: { number, height }, y, found, under }, x0) {
+    function paintMarks(painter, { row: { number, height }, y, reply, found, under }, x0) {
       const { kind } = rows[number], top = y + inset(kind), tall = height - 2 * inset(kind);
       const names = [], edges = [], wanted = source.whole ? sought.names.hits : null;
       found.marks.forEach(([paint, starts, lengths, , name], part) => {
@@ -499,12 +505,12 @@
           if (wide > 3) edges.push(x0 + right - 1, begin, 1, high);
           const room = Math.floor((wide - Math.max(0, -left) - 8) / CHARACTER);
           if (room >= 3 && high >= 11 && kind !== "device" || room >= 12) {
-            const text = data.names[name[i]];
+            const text = reply.names[name[i]];
             names.push([x0 + Math.max(0, left) + 4, begin + high / 2, text.length > room ? `${text.slice(0, room - 1)}…` : text, paint]);
           }
         }
         painter.rects(list, colorsOf(paint));
-        painter.rects(pale, colorsOf(paint), 0.15);
+        if (pale.length) painter.pale(() => painter.rects(pale, colorsOf(paint)));
       });
       painter.rects(edges, [colors.surface], 0.8);
       painter.rects(under, [colors.bad]);
