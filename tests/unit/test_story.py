@@ -148,6 +148,23 @@ def test_work_of_no_stream_has_a_lane_of_its_own_and_may_be_all_there_is() -> No
         assert [lane.stream for lane in tell_range(case, region).lanes] == lanes
 
 
+def test_waits_of_queued_operations_are_a_sum_that_may_exceed_the_span() -> None:
+    program = Program()
+    with program.range("queued"):
+        for _ in range(5):
+            program.kernel(1, MS)
+        program.wait(1)
+    case = case_of(program)
+
+    story = tell_range(case, case.levels[0][0])
+
+    assert sum(entry.cost_ns for entry in story.reasons) > story.span_ns
+    text = story_text(Explanation("", (), (story,), 0), 0)
+    assert "each counts in full: a sum may exceed the span:" in text
+    assert "kernel waited for stream (4 ×, " in text
+    assert " ms in sum)" in text
+
+
 def test_a_range() -> None:
     program = Program()
     for pause_ns in (0, 5 * MS, MS):
