@@ -125,8 +125,7 @@ def _range(story: RangeStory, origin_ns: int, columns: int) -> Iterator[str]:
         yield f"  and {counted(len(story.lanes) - _LANES, 'more stream')}"
     yield "  " + "  ".join(f"{mark} {name}" for name, mark in [*MARKS.items(), ("other", _OTHER)])
     if story.reasons:
-        yield "  what operations waited for last, how often, and the sum of these waits; those"
-        yield "  of queued operations overlap, each counts in full: a sum may exceed the span:"
+        yield "  what operations waited for last, how often, and what that cost each on average:"
     for op_class, entries in groupby(story.reasons, key=lambda entry: entry.op_class):
         yield f"  {op_class} waited for " + ", ".join(_reason(entry) for entry in entries)
     for worst in story.worst:
@@ -136,5 +135,5 @@ def _range(story: RangeStory, origin_ns: int, columns: int) -> Iterator[str]:
 
 def _reason(entry: ReasonCost) -> str:
     reason = "nothing known" if entry.reason == "unknown" else entry.reason
-    cost = f", {format_ns(entry.cost_ns)} in sum" if entry.cost_ns else ""
+    cost = f", {format_ns(entry.cost_ns / entry.count)} each" if entry.cost_ns else ""
     return f"{reason} ({entry.count} ×{cost})"
