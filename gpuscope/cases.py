@@ -638,7 +638,8 @@ class Case:
     ) -> Int32:
         """Return, each of some operations, which of some ranges it was launched in, or -1.
 
-        The ranges of a thread, or process, do not overlap, and are in order.
+        The ranges of a thread, or process, are in order. Where some overlap, as those of two
+        domains or two threads may, it is the last begun of those that are open.
         """
         launch = self.waits.call_start_ns[some]
         covering = np.full(len(launch), -1, np.int32)
@@ -648,9 +649,13 @@ class Case:
             of_unit = rows[owner[rows] == number]
             mine = np.flatnonzero((unit == number) & (launch >= 0))
             at = np.searchsorted(ranges.start_ns[of_unit], launch[mine], side="right") - 1
-            held = of_unit[np.maximum(at, 0)]
-            inside = (at >= 0) & (launch[mine] < ranges.end_ns[held])
-            covering[mine[inside]] = held[inside]
+            end = ranges.end_ns[of_unit]
+            beyond = _beyond(end)
+            while len(mine):
+                mine, at = mine[at >= 0], at[at >= 0]
+                inside = launch[mine] < end[at]
+                covering[mine[inside]] = of_unit[at[inside]]
+                mine, at = mine[~inside], beyond[at[~inside]]
         return covering
 
     @cached_property
@@ -663,7 +668,7 @@ class Case:
     def _loop_windows(self) -> tuple[Ranges, tuple[str, ...], tuple[Int64, ...]]:
         """The loops of outermost ranges, each as one range from the first to the last.
 
-        Then names, in which the name of a loop is a place, and when the turns of each name begin.
+        Then names, in which the name of a loop is a place, and when the turns of each loop begin.
         There are none in a trace of a benchmark, whose passes are measured apart on purpose.
         """
         ranges, strings = self.trace.ranges, self.trace.strings
@@ -678,7 +683,7 @@ class Case:
         first: list[int] = []
         ends: list[int] = []
         named: list[int] = []
-        begins: dict[int, list[Int64]] = {}
+        turns_ns: list[Int64] = []
         for number in distinct(owner):
             mine = rows[owner == number]
             for begin, last, period in turns(self._bare_label[mine]):
@@ -687,14 +692,12 @@ class Case:
                 first.append(int(mine[begin]))
                 ends.append(int(ranges.end_ns[mine[last]]))
                 named.append(names.setdefault(loop_name(told), len(names)))
-                turn = ranges.start_ns[mine[begin : last + 1 : period]]
-                begins.setdefault(named[-1], []).append(turn)
+                turns_ns.append(ranges.start_ns[mine[begin : last + 1 : period]])
         windows = replace(
             ranges.take(np.array(first, np.int64)),
             end_ns=np.array(ends, np.int64),
             name=np.array(named, np.int32),
         )
-        turns_ns = (np.sort(np.concatenate(begins[number])) for number in range(len(names)))
         return windows, tuple(names), tuple(turns_ns)
 
     @cached_property
@@ -711,10 +714,27 @@ class Case:
         covering = self._launched_in(windows, every, self.by_process(0), slice(None))
         least = SMALL_REGION_SHARE * int(np.ptp(np.append(self.ops.start_ns, self.ops.end_ns)))
         return tuple(
-            replace(region, turns_ns=begins[names.index(str(region.name))])
+            replace(region, turns_ns=self._turns_of(region, covering, begins))
             for region in self._build(level, covering >= 0, covering, windows.name, names)
             if region.span_ns >= least
         )
+
+    def _turns_of(self, region: Region, loop: Int32, begins: Sequence[Int64]) -> Int64:
+        """Return when the turns of a region begin, from its first to its last in each of its loops.
+
+        `loop` is that of each operation. Turns on other devices or outside the window asked for are
+        not the region's.
+        """
+        launch = self.waits.call_start_ns[region.rows]
+        found = []
+        lows = np.minimum.reduceat(launch, region.first).tolist()
+        highs = np.maximum.reduceat(launch, region.first).tolist()
+        for at, low, high in zip(
+            loop[region.rows[region.first]].tolist(), lows, highs, strict=True
+        ):
+            first, end = np.searchsorted(begins[at], [low, high], side="right")
+            found.append(begins[at][first - 1 : end])
+        return np.sort(np.concatenate(found))
 
     @cached_property
     def outermost_range(self) -> Int32:
@@ -1271,6 +1291,22 @@ def _lanes(ranges: Ranges) -> Int64:
             lane[rest[mine[:-1]]] = number
             rest = rest[~mine[:-1]]
     return lane
+
+
+def _beyond(end: Int64) -> Int64:
+    """Return, of ranges in order of their starts, the last before each that ends later, or -1."""
+    beyond = np.full(len(end), -1)
+    if (end[1:] >= end[:-1]).all():
+        return beyond
+    ends: list[int] = end.tolist()
+    still: list[int] = []
+    for number, each in enumerate(ends):
+        while still and ends[still[-1]] <= each:
+            still.pop()
+        if still:
+            beyond[number] = still[-1]
+        still.append(number)
+    return beyond
 
 
 def names_of(calls: Sequence[Mapping[str, Any]]) -> str:

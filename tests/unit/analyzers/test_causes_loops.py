@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 
-from gpuscope.analysis import Options, run_all
+from gpuscope.analysis import Analyzer, Options, run_all
 from gpuscope.analyzers import ANALYZERS, host_busy, host_read, host_sync, not_seen, same_stream
 from gpuscope.cases import Case
+from tests.make_trace import make_trace
 from tests.unit.analyzers.test_causes_program import CALL_NS, GAP_NS, MS, Program, findings
 
 STEPS = 12
@@ -156,3 +160,68 @@ def test_the_figures_of_the_steps_stay_apart() -> None:
     result = run_all(training(name="step {}").trace(), ANALYZERS, Options())
 
     assert {entry.name for entry in result.ranges} == {f"step {step}" for step in range(STEPS)}
+
+
+@pytest.mark.parametrize("analyzer", [host_read.ANALYZER, host_busy.ANALYZER])
+def test_loops_of_one_name_on_two_devices_have_their_own_turns(analyzer: Analyzer) -> None:
+    program = training()
+    program.thread = 1
+    trace = training(program=program).trace()
+    assert trace.operations is not None
+    half = len(trace.operations) // 2
+    device = np.repeat(np.array([0, 1], np.int32), half)
+    trace = dataclasses.replace(
+        trace,
+        devices=(*trace.devices, dataclasses.replace(trace.devices[0], number=1)),
+        operations=dataclasses.replace(trace.operations, device=device),
+    )
+
+    found = run_all(trace, [analyzer], Options()).findings
+
+    assert [(each.device, each.evidence["count"]) for each in found] == [
+        (0, STEPS - 1),
+        (1, STEPS - 1),
+    ]
+
+
+@pytest.mark.parametrize("analyzer", [host_read.ANALYZER, host_busy.ANALYZER])
+def test_turns_outside_the_window_are_not_counted(analyzer: Analyzer) -> None:
+    trace = training(steps=4 * STEPS).trace()
+    assert trace.ranges is not None
+    window_ns = (0, int(trace.ranges.end_ns[STEPS - 1]))
+
+    (found,) = run_all(trace, [analyzer], Options(window_ns=window_ns)).findings
+
+    assert (found.range, found.evidence["count"]) == ("step", STEPS - 1)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "attribute", "level", "expected"),
+    [
+        # Crossing ranges of two domains put c on the level of b, which goes on after c.
+        (
+            [
+                ("a", 0, 40, {"domain": "x"}),
+                ("b", 20, 100, {"domain": "y"}),
+                ("c", 50, 70, {"domain": "x"}),
+            ],
+            "thread",
+            1,
+            [None, "b", "c", "b", None],
+        ),
+        # A range of another thread begins and ends while a goes on.
+        ([("a", 0, 100), ("b", 20, 50, {"thread": "other"})], "process", 0, [*"abaa", None]),
+    ],
+)
+def test_a_range_goes_on_after_one_of_its_level_that_began_later(
+    ranges: list[tuple[object, ...]], attribute: str, level: int, expected: list[str | None]
+) -> None:
+    trace = make_trace(ranges=ranges, kernels=[(at, at + 5, "s1") for at in (10, 30, 60, 85, 110)])
+    case = Case.of(trace, Options(attribute=attribute))
+
+    names: list[str | None] = [None] * len(expected)
+    for region in case.levels[level]:
+        for row in region.rows.tolist():
+            names[row] = region.name
+
+    assert names == expected
